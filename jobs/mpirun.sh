@@ -19,9 +19,10 @@
 set -eu
 usage='usage: mpirun.sh [--threads T] N COMMAND ..., such as mpirun.sh 2 build/bin/pretrain --config F.toml'
 
+# fail MESSAGE [CODE]
 fail() {
     echo "mpirun.sh: error: $1" >&2
-    exit 2
+    exit "${2:-2}"
 }
 
 # require_count NAME WORD: WORD must be a whole number from 1 on.
@@ -54,6 +55,9 @@ if [[ $1 != -* ]] && ! type -P -- "$1" >/dev/null; then
     [[ $1 == */* ]] || fail "'$1' is not in PATH; the file in this folder is ./$1"
     fail "'$1' cannot be executed"
 fi
+# shellcheck source=jobs/shell/room.sh
+source "$(dirname "$(realpath "${BASH_SOURCE[0]}")")/shell/room.sh"
+why=$(lack_of_address_space && lack_of_temporary_space) || fail "$why" $?
 export OMP_NUM_THREADS=$threads OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 start=(mpirun --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 --mca btl_vader_single_copy_mechanism none
        -n "$ranks")
@@ -144,6 +148,7 @@ end_stopped() {
             grep -q '^State:[[:space:]]*T' "/proc/$pid/status" 2>/dev/null || stopped=0
         done
         [ "$stopped" -ge "$1" ] || continue
+        trap '' TERM  # from the end of this script
         say "all ranks are stopped (SIGSTOP) for $1 s (ARGOSY_STOPPED_SECONDS): the run ends"
         for pid in $pids; do kill -KILL "$pid" 2>/dev/null || true; done
         return 76

@@ -14,6 +14,8 @@ source_site say warning:  # submit.sh has refused mistakes; a node may lack a co
 source "$ARGOSY_JOBS/shell/run_folder.sh"
 # shellcheck source=jobs/shell/requeue.sh
 source "$ARGOSY_JOBS/shell/requeue.sh"
+# shellcheck source=jobs/shell/room.sh
+source "$ARGOSY_JOBS/shell/room.sh"
 # shellcheck source=jobs/shell/spares.sh
 source "$ARGOSY_JOBS/shell/spares.sh"  # sets num_nodes and ranks, the numbers of nodes and ranks that train
 
@@ -83,7 +85,10 @@ size_of_log() { stat -c %s "$log" 2>/dev/null || echo 0; }
 # launch RANKS COMMAND ...: runs the command on the ranks and returns its exit code. The command runs in the background,
 # because a shell runs its traps only between commands or in `wait`.
 launch() {
-    local code size
+    local code size why watch='' watched=0
+    # srun gives the limits of this shell to the ranks. Its ranks check the temporary folders of their nodes themselves.
+    why=$(lack_of_address_space && { [ "$ARGOSY_LAUNCHER" = srun ] || lack_of_temporary_space; }) ||
+        { code=$?; say "$why"; return "$code"; }
     num_launched=$1
     set_launch_words "$1" "$2"
     shift
@@ -94,18 +99,23 @@ launch() {
     launcher_pid=$!
     if [ -n "$warned" ]; then tell_ranks & fi  # the signal arrived after the check above
     if [ -n "$spares" ]; then bound_launcher "$launcher_pid" "$size" >&2 & fi
-    if [ "$num_launched" = 1 ]; then end_stopped_rank "$launcher_pid" >&2 & fi
+    if [ "$num_launched" = 1 ]; then end_stopped_rank "$launcher_pid" >&2 & watch=$!; fi
     while :; do
         interrupted='' code=0
         wait "$launcher_pid" || code=$?
         [ -n "$interrupted" ] || break
     done
     launcher_pid=
+    if [ -n "$watch" ]; then
+        kill -TERM "$watch" 2>/dev/null || true
+        wait "$watch" 2>/dev/null || watched=$?
+        [ "$watched" != 76 ] || code=76
+    fi
     return "$code"
 }
 
 # end_stopped_rank LAUNCHER: kills a lone rank that is stopped (SIGSTOP) for ARGOSY_STOPPED_SECONDS (0: never), because it
-# has no peer whose watchdog would name it. A job that Slurm suspends stops this shell as well, so that time does not count.
+# has no peer whose watchdog would name it, and then returns 76, the code of the watchdog. A job that Slurm suspends stops this shell as well, so that time does not count.
 end_stopped_rank() {
     local limit=$ARGOSY_STOPPED_SECONDS seconds=0 pause
     pause=$((limit < 100 ? (limit + 9) / 10 : 10))
@@ -115,9 +125,10 @@ end_stopped_rank() {
         seconds=$((seconds + pause))
         [ -n "$(stopped_processes)" ] || seconds=0
         [ "$seconds" -ge "$limit" ] || continue
+        trap '' TERM  # from launch(), once the rank has ended
         say "the rank is stopped (SIGSTOP) for $limit s (ARGOSY_STOPPED_SECONDS): it is ended"
         stopped_processes | xargs -r kill -KILL 2>/dev/null || true
-        return 0
+        return 76
     done
 }
 

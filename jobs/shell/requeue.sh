@@ -74,8 +74,9 @@ check_time_limit() {
 }
 
 # The file `restarts` counts the starts of this job: "job step starts quick inside": the starts since the newest step last
-# changed, the successive starts that ended within QUICK_SECONDS, and the starts inside the job. Another job counts from 0,
-# because a person submitted it. read_restarts sets variables of these names; read_end also counts the start that ends now.
+# changed, the successive quick starts, and the starts inside the job. A start is quick if it ended within QUICK_SECONDS and saved
+# no step. Another job counts from 0, because a person submitted it. read_restarts sets variables of these names; read_end also
+# counts the start that ends now.
 readonly QUICK_SECONDS=600
 read_restarts() {
     counted_job='' counted_step=0 starts=0 quick=0 inside=0
@@ -84,8 +85,11 @@ read_restarts() {
     if [ "$counted_job" != "$job_id" ]; then counted_step='' starts=0 quick=0 inside=0; fi
 }
 read_end() {
+    local newest
+    newest=$(newest_step)
     read_restarts
-    if [ $((SECONDS - start_began)) -lt "$QUICK_SECONDS" ]; then quick=$((quick + 1)); else quick=0; fi
+    quick=$((quick + 1))
+    if [ $((SECONDS - start_began)) -ge "$QUICK_SECONDS" ] || [ "$newest" != "${counted_step:-$newest}" ]; then quick=0; fi
 }
 
 # Counts this start. Returns 1 after too many starts.
@@ -108,7 +112,7 @@ count_restart() {
 }
 
 # Prints the seconds that the job must wait before it starts again; 0: as long as Slurm wants (AuthInfo's cred_expire, two
-# minutes). The wait doubles with each further start that ended quickly, up to an hour.
+# minutes). The wait doubles with each further quick start, up to an hour.
 restart_delay() {
     local counted_job counted_step starts quick inside delay=0
     [ -n "$run" ] || { echo 0; return; }
@@ -159,7 +163,7 @@ exclude() {
 # request_of_next_start: prints the words with which scontrol asks for the nodes of the next start: without those that the user
 # excluded, and those that this job excluded within ARGOSY_EXCLUDE_HOURS, but only the newest ARGOSY_MAX_EXCLUDED. If too few
 # usable nodes are left, the start has fewer spares; if that is not enough, the least guilty of the job's own exclusions come
-# back. The file `next_start` says so to status.sh: "JOB SPARES SPARES_OF_THE_SUBMISSION NODES_THAT_COME_BACK". Prints nothing
+# back. If Slurm does not answer, the start asks for all nodes that it should have. The file `next_start` says so to status.sh: "JOB SPARES SPARES_OF_THE_SUBMISSION NODES_THAT_COME_BACK". Prints nothing
 # if Slurm does not say which nodes are excluded now.
 request_of_next_start() {
     local excluded theirs='' own back='' node count=$((num_nodes + ${ARGOSY_SPARES:-0}))
@@ -169,8 +173,8 @@ request_of_next_start() {
     theirs=$(without "$(own_exclusions 0)" <<<"$theirs")
     own=$(own_exclusions $(($(date +%s) - 3600 * ARGOSY_EXCLUDE_HOURS)) | tail -n "$ARGOSY_MAX_EXCLUDED")
     rm -f "$run/next_start"
-    if ! can_ever_start "$count" "$theirs" "$own" && can_ever_start "$num_nodes" "$theirs"; then
-        until can_ever_start "$count" "$theirs" "$own"; do
+    if lacks_nodes "$count" "$theirs" "$own" && can_ever_start "$num_nodes" "$theirs"; then
+        while lacks_nodes "$count" "$theirs" "$own"; do
             if [ "$count" -gt "$num_nodes" ]; then count=$((count - 1)); continue; fi
             node=$(least_guilty | grep -xF -- "$own" | head -n 1)
             [ -n "$node" ] || break
@@ -186,14 +190,33 @@ request_of_next_start() {
 }
 
 # can_ever_start COUNT NODE ...: whether Slurm could start the job on so many of the nodes that are up, without these, once
-# other jobs leave them. Slurm would refuse the script's dependency if that job is forgotten.
+# other jobs leave them. Returns 1 if not, and 2 if Slurm does not answer. Slurm would refuse the script's dependency if that job
+# is forgotten.
 can_ever_start() {
-    local excluded
+    local excluded said code
     excluded=$(printf '%s\n' "${@:2}" | grep . | paste -sd,)
-    grep -vE '^#SBATCH --(array|dependency|kill-on-invalid-dep)=' "$0" |
-        timeout 30 sbatch --test-only "--nodes=$1" "--ntasks=$(($1 * ranks_per_node))" ${excluded:+"--exclude=$excluded"} \
-            >/dev/null 2>&1
+    for _ in {1..4}; do
+        code=0
+        said=$(grep -vE '^#SBATCH --(array|dependency|kill-on-invalid-dep)=' "$0" |
+               timeout 30 sbatch --test-only "--nodes=$1" "--ntasks=$(($1 * ranks_per_node))" \
+                   ${excluded:+"--exclude=$excluded"} 2>&1) || code=$?
+        if [ "$code" = 0 ]; then return 0; fi
+        if [ "$code" != 124 ] && ! says_no_answer "$said"; then return 1; fi
+        sleep 2
+    done
+    return 2
 }
+
+# lacks_nodes COUNT NODE ...: whether Slurm answers that the job can never start on so many nodes. Says so if Slurm does not answer.
+lacks_nodes() {
+    local code=0
+    can_ever_start "$@" || code=$?
+    [ "$code" != 2 ] || say "Slurm does not answer whether $1 nodes are usable, so the next start asks for all of them"
+    [ "$code" = 1 ]
+}
+
+# says_no_answer MESSAGE: whether a command of Slurm says that the controller did not answer.
+says_no_answer() { grep -qiE 'contact|connect|timed out|transmitted|temporarily' <<<"$1"; }
 
 # Prints the nodes that this job has excluded: first those that the fewest starts named, of these first the oldest exclusion.
 least_guilty() {
@@ -224,7 +247,7 @@ requeue() {
     # shellcheck disable=SC2086
     [ -z "$request" ] || change $request
     [ "$delay" -gt 0 ] || return 0
-    say "the job starts in $delay s at the earliest, because its last starts ended quickly"
+    say "the job starts in $delay s at the earliest, because its last starts ended within $QUICK_SECONDS s each and saved no step"
     change "StartTime=now+$delay"
 }
 
@@ -234,7 +257,7 @@ ask_requeue() {
     for attempt in {1..30}; do
         [ "$attempt" = 1 ] || sleep 10
         said=$(scontrol requeue "$job_id" 2>&1) && return 0
-        grep -qiE 'contact|connect|timed out|transmitted|temporarily' <<<"$said" || break
+        says_no_answer "$said" || break
     done
     is_restarted_by_slurm && return 0  # the controller had heard a request that it did not answer
     say "Slurm refused to requeue job $job_id: $said"

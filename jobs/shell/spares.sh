@@ -79,7 +79,6 @@ start_again() {
     [ -z "$named" ] || exclude "$(paste -sd, <<<"$named")"
     replaced=$([ -z "$bad_nodes" ] || grep -xF -- "$bad_nodes" <<<"$training_nodes")
     read_end
-    [ "$(newest_step)" = "$counted_step" ] || quick=0  # a start that saved is no reason to give up the job's nodes
     may_start_again || return 1
     choose_nodes
     record end "$code" continued
@@ -124,8 +123,8 @@ lost_nodes() {
 }
 
 # Kills the ranks of earlier starts on all nodes that answer, and prints the others: srun starts no process there. If more
-# than one node and more than half of the nodes are silent, says so and prints nothing: the network or Slurm's controller may
-# be at fault.
+# than one node and more than half of the nodes are silent, or if Slurm's controller does not answer, says so and prints nothing:
+# the nodes may be good.
 silent_nodes() {
     local asked silent
     asked=$(without "$bad_nodes" <<<"$job_nodes")
@@ -134,6 +133,8 @@ silent_nodes() {
     if [ "$(grep -c . <<<"$silent")" -gt 1 ]; then silent=$(ask_nodes "$silent"); fi
     if [ "$(grep -c . <<<"$silent")" -gt 1 ] && [ $((2 * $(wc -l <<<"$silent"))) -gt "$(wc -l <<<"$asked")" ]; then
         say "$(wc -l <<<"$silent") of $(wc -l <<<"$asked") nodes start no process: the network or Slurm may be at fault"
+    elif [ -n "$silent" ] && [ -z "$(job_field JobState)" ]; then
+        say "Slurm's controller does not answer, so nodes that start no process count as good: $(names_of "$silent")"
     elif [ -n "$silent" ]; then
         say "nodes that start no process: $(names_of "$silent")"
         echo "$silent"

@@ -181,6 +181,12 @@ Environment Environment::read() {
                  .num_ranks = integer_of("OMPI_COMM_WORLD_SIZE", env.expected_ranks),
                  .seconds = integer_of("ARGOSY_START_SECONDS", env.start.seconds),
                  .arrivals = text_of("ARGOSY_ARRIVALS", arrivals_in_folder_of_mpirun())};
+    env.local_rank = integer_of("OMPI_COMM_WORLD_LOCAL_RANK", integer_of("SLURM_LOCALID", 0));
+    const std::string of_launcher = text_of("PMIX_SERVER_TMPDIR");
+    env.mpi_folder = {of_launcher, !of_launcher.empty()};
+    for (const char* const variable : {"TMPDIR", "TEMP", "TMP"})
+        if (env.mpi_folder.path.empty()) env.mpi_folder.path = text_of(variable);
+    if (env.mpi_folder.path.empty()) env.mpi_folder.path = "/tmp";
     env.slurm_job_id = text_of("SLURM_JOB_ID");
     env.slurm_node_name = text_of("SLURMD_NODENAME");
     env.requested_gpus = gpu_request();

@@ -30,6 +30,15 @@ struct Environment {
         std::string arrivals;
     };
     Start start;
+    /// The number of this rank among those of its node: OMPI_COMM_WORLD_LOCAL_RANK, else SLURM_LOCALID; else
+    /// 0.
+    int local_rank = 0;
+    /// The folder in which Open MPI keeps files of this process on its node.
+    struct MpiFolder {
+        std::string path;  // PMIX_SERVER_TMPDIR, TMPDIR, TEMP or TMP, the first that is set; else /tmp
+        bool is_of_launcher = false;  // PMIX_SERVER_TMPDIR is set: a launcher has made its files there
+    };
+    MpiFolder mpi_folder;
     /// SLURM_JOB_ID: Slurm's number of the job, which a requeued job keeps; empty outside of jobs.
     std::string slurm_job_id;
     /// SLURMD_NODENAME: Slurm's name of this node; empty outside of jobs. The host name may differ, because

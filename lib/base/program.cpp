@@ -1,5 +1,8 @@
 #include "base/program.h"
 
+#include <sys/mman.h>
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -97,6 +100,7 @@ int run_program(const char* name, const std::function<ExitCode()>& body) {
     };
     survive_file_size_limit();
     try {
+        require_address_space();
         return static_cast<int>(body());
     } catch (const std::exception& exception) {
         const Error error = as_error(exception);
@@ -119,6 +123,22 @@ std::string on_one_line(std::string message) {
     std::ranges::replace_if(
         message, [](unsigned char byte) { return byte < ' ' || byte == 0x7F; }, ' ');
     return message;
+}
+
+void require_address_space() {
+    constexpr size_t kNeededBytes = size_t{512} << 20;  // stacks and heaps of threads, buffers
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return;
+    void* const probe =
+        mmap(nullptr, kNeededBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (probe == MAP_FAILED) {
+        throw UserError(
+            "the limit on the address space, {} MiB (ulimit -v), leaves less than {} MiB beside the "
+            "libraries; "
+            "remove it: ulimit -v unlimited",
+            limit.rlim_cur >> 20, kNeededBytes >> 20);
+    }
+    munmap(probe, kNeededBytes);
 }
 
 void survive_file_size_limit() { std::signal(SIGXFSZ, SIG_IGN); }

@@ -22,6 +22,10 @@ Error as_error(const std::exception& error);
 /// A message without line breaks and other control characters, which words, files and libraries may hold.
 std::string on_one_line(std::string message);
 
+/// Throws UserError if a limit on the address space (ulimit -v) leaves less than the libraries' threads and
+/// buffers need: the libraries would crash at any later moment.
+void require_address_space();
+
 /// After this call, exceeding a limit on file sizes makes the write fail instead of ending the process.
 void survive_file_size_limit();
 

@@ -7,8 +7,7 @@ namespace {
 
 constexpr const char* kFullShard =
     "FULL_SHARD (FSDP, ZeRO-3) is --parallelism.data_parallel_shard_degree N; gathered weights are freed "
-    "after "
-    "forward, which is the default without a pipeline";
+    "after forward, which is the default without a pipeline";
 constexpr const char* kGradOp =
     "SHARD_GRAD_OP (ZeRO-2) is --parallelism.data_parallel_shard_degree N with "
     "--parallelism.fsdp_reshard_after_forward never";
@@ -28,8 +27,7 @@ constexpr const char* kOverlap = "transfers overlap computation in any case; the
 constexpr const char* kRecompute = "it is --activation_checkpoint.mode selective or full";
 constexpr const char* kAccumulation =
     "gradients are accumulated over --training.global_batch_size / (--training.local_batch_size x "
-    "data-parallel "
-    "ranks) microbatches";
+    "data-parallel ranks) microbatches";
 constexpr const char* kLocalBatch = "it is --training.local_batch_size, the samples of a rank";
 constexpr const char* kPrecision =
     "it is --training.mixed_precision_param bfloat16, with the weights in --training.dtype float32";
@@ -157,8 +155,7 @@ constexpr ForeignWord kWords[] = {
     {"auto_wrap_policy", "embedding, each layer and head are gathered on their own; there is nothing to set"},
     {"state_dict_type",
      "a checkpoint is sharded and shows whole tensors to any HDF5 tool; convert-checkpoint SRC DST --to full "
-     "or hf "
-     "writes one file"},
+     "or hf writes one file"},
     {"use_orig_params", "each parameter is cut on its own, so there are no flat parameters"},
     {"sync_module_states", "initial weights are the same on every mesh without being sent"},
     {"backward_prefetch", kOverlap},

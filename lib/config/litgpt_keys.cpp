@@ -19,14 +19,11 @@ constexpr const char* kArchitecture =
     "model.hf_assets_path = a folder with the model's config.json says the architecture";
 constexpr const char* kLlamaOnly =
     "sizes of a Llama: norm_class_name RMSNorm, mlp_class_name LLaMAMLP, rotary_percentage 1.0, "
-    "parallel_residual and "
-    "bias false, which are not Lit-GPT's defaults";
+    "parallel_residual and bias false, which are not Lit-GPT's defaults";
 constexpr const char* kTied =
     "tie_word_embeddings of a config.json in model.hf_assets_path; Lit-GPT ties if train.tie_embeddings says "
-    "so, "
-    "and the presets as published: llama3 1B and 3B, qwen2 0.5B, 1.5B and 3B, qwen3 0.6B, 1.7B and 4B are "
-    "tied, "
-    "the others are not";
+    "so, and the presets as published: llama3 1B and 3B, qwen2 0.5B, 1.5B and 3B, qwen3 0.6B, 1.7B and 4B "
+    "are tied, the others are not";
 constexpr const char* kExport = "jobs/export_run.py writes runs for MLflow and for Weights & Biases";
 
 constexpr const char* kStrategy =

@@ -287,8 +287,7 @@ Arrival translated(const ArrivalRequest& request) {
         throw UserError(
             "{} is Python, which is not run here; give --from-torchtitan the text that `python -m "
             "torchtitan.config.manager --module {} --config NAME` prints without a GPU (NAME: a function of "
-            "the "
-            "file, such as llama3_8b), or the JSON of --debug.save_config_file",
+            "the file, such as llama3_8b), or the JSON of --debug.save_config_file",
             request.path, folder.empty() ? "llama3" : folder);
     }
     if (request.program == ForeignProgram::TorchTitan) {

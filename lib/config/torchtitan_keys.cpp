@@ -145,8 +145,7 @@ constexpr ForeignKey kKeys[] = {
      "lists of tok_embeddings, layers.N, norm, output"},
     {"parallelism.pipeline_parallel_schedule", ToKey, "",
      "1f1b=1F1B|gpipe=GPipe|interleave_1f1b=Interleaved1F1B|interleaved_1f1b=Interleaved1F1B|flexible_"
-     "interleaved_1f1b=Interleaved1F1B|"
-     "interleaved1f1b=Interleaved1F1B|zbv=ZBVZeroBubble|*",
+     "interleaved_1f1b=Interleaved1F1B|interleaved1f1b=Interleaved1F1B|zbv=ZBVZeroBubble|*",
      "1F1B, GPipe, Interleaved1F1B, InterleavedZeroBubble or ZBVZeroBubble"},
     {"parallelism.pipeline_parallel_split_points", Nothing, "", "[]",
      "parallelism.pipeline_parallel_layers_per_stage"},

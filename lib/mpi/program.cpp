@@ -1,8 +1,15 @@
 #include "mpi/program.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <thread>
 
 #include "base/clock.h"
@@ -68,6 +75,28 @@ void require_expected_size(const Environment& environment, int size) {
         environment.expected_ranks, size);
 }
 
+/// Throws RunError if the folder in which Open MPI keeps its files has no room for them. Open MPI itself
+/// would print many lines without the folder's name, or hang. Open MPI makes a folder that is absent.
+void require_space_for_mpi(const Environment& environment) {
+    // Open MPI 4.1 makes two shared segments of 4 MiB and some small files. A launcher has made its own.
+    const off_t needed_bytes = environment.mpi_folder.is_of_launcher ? 64 << 10 : 9 << 20;
+    std::filesystem::path folder = environment.mpi_folder.path;
+    std::error_code ignored;
+    while (folder.has_relative_path() && !std::filesystem::exists(folder, ignored))
+        folder = folder.parent_path();
+    std::string name = folder / "argosy-XXXXXX";
+    const int file = mkostemp(name.data(), O_CLOEXEC);
+    const int reason = file < 0 ? errno : posix_fallocate(file, 0, needed_bytes);
+    if (file >= 0) {
+        close(file);
+        unlink(name.c_str());
+    }
+    if (reason != ENOSPC && reason != EDQUOT && reason != EROFS) return;  // MPI may need less than this test
+    throw RunError("the temporary folder {} has no room for the {} KiB that MPI needs: {}; {}",
+                   environment.mpi_folder.path, needed_bytes >> 10, std::generic_category().message(reason),
+                   "make room there, or set TMPDIR to a folder on another file system of this machine");
+}
+
 void start(int* argc, char*** argv) {
     const BoundedCall call("MPI_Init");
     int provided = 0;
@@ -93,6 +122,15 @@ int run_program(const char* name, int* argc, char*** argv,
                 const std::function<ExitCode(const Comm& world, const Environment&)>& body) {
     survive_file_size_limit();
     const Environment environment = Environment::read();
+    try {
+        require_address_space();
+        require_space_for_mpi(environment);
+    } catch (
+        const Error& error) {  // the ranks of a node share its limits and folder, so the first one reports
+        if (environment.local_rank != 0) std::this_thread::sleep_for(kTimeForReporter);
+        std::fprintf(stderr, "%s: error on %s: %s\n", name, environment.node_name().c_str(), error.what());
+        return static_cast<int>(error.code());
+    }
     start(argc, argv);
     const Comm world = Comm::world(), errors = Comm::world();
     ExitCode code = ExitCode::Done;

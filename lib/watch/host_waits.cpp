@@ -43,14 +43,25 @@ std::vector<WaitReport> HostWaits::poll() {
 void HostWaits::poll_storage(double elapsed_seconds) {
     const std::optional<FileWait::Mark> now = FileWait::oldest();
     const bool goes_on = now && file_wait_ && now->number == file_wait_->number;
+    if (ended_file_wait_) *ended_file_wait_->seconds_since_end += elapsed_seconds;
+    if (file_wait_ && !goes_on) {
+        StorageWait ended = report_of_file_wait();
+        ended.seconds_since_end = 0;
+        if (ended.is_long()) ended_file_wait_ = std::move(ended);
+    }
     file_wait_seconds_ = goes_on ? file_wait_seconds_ + elapsed_seconds : 0;
     file_wait_ = now;
 }
 
+StorageWait HostWaits::report_of_file_wait() const {
+    return {file_wait_->what, file_wait_seconds_, storage_limit_.seconds, storage_limit_.setting};
+}
+
 std::optional<StorageWait> HostWaits::storage() const {
     const std::lock_guard lock(mutex_);
-    if (!file_wait_) return std::nullopt;
-    return StorageWait{file_wait_->what, file_wait_seconds_, storage_limit_.seconds, storage_limit_.setting};
+    if (!file_wait_) return ended_file_wait_;
+    StorageWait under_way = report_of_file_wait();
+    return under_way.is_long() || !ended_file_wait_ ? under_way : ended_file_wait_;
 }
 
 std::optional<WaitReport> HostWaits::fail(const WaitFailure& failure) {

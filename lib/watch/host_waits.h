@@ -56,8 +56,8 @@ class HostWaits {
     /// Returns the waits under way. The time since the last poll() counts as waiting time, except for time in
     /// which this process itself stood still (SIGSTOP, a suspended job).
     std::vector<WaitReport> poll();
-    /// The wait for the file system that began first, as of the last poll(). The time of this wait counts in
-    /// the same way.
+    /// The wait for the file system that began first, as of the last poll(); the last long one that has ended
+    /// while none is under way, or only a short one. Times count in the same way.
     std::optional<StorageWait> storage() const;
 
     /// Makes all waits that poll fail. Returns a call that blocks, if there is one.
@@ -75,12 +75,14 @@ class HostWaits {
     };
 
     void poll_storage(double elapsed_seconds);
+    StorageWait report_of_file_wait() const;
 
     const WaitLimit storage_limit_;
     mutable std::mutex mutex_;
     std::list<Entry> entries_;
     std::optional<FileWait::Mark> file_wait_;
     double file_wait_seconds_ = 0;  // of file_wait_
+    std::optional<StorageWait> ended_file_wait_;
     double last_poll_seconds_ = seconds_now();
 };
 

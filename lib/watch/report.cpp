@@ -155,8 +155,9 @@ std::string Report::text() const {
     }
     for (const WaitReport& one : waits) text += line_of(one);
     if (storage) {
-        text += fmt::format("s\t{}\t{}\t{}\t{}\n", tabless(storage->what), storage->waited_seconds,
-                            storage->limit_seconds, storage->limit_name);
+        text +=
+            fmt::format("s\t{}\t{}\t{}\t{}\t{}\n", tabless(storage->what), storage->waited_seconds,
+                        storage->limit_seconds, storage->limit_name, storage->seconds_since_end.value_or(-1));
     }
     return text;
 }
@@ -186,6 +187,8 @@ Report Report::parse(const std::string& text) {
                 report.storage->waited_seconds = fields.number();
                 report.storage->limit_seconds = fields.number();
                 report.storage->limit_name = fields.text();
+                if (const double since = fields.number(); since >= 0)
+                    report.storage->seconds_since_end = since;
                 break;
             case 'w':
                 report.waits.push_back(wait_of(std::move(fields)));

@@ -46,12 +46,16 @@ struct WaitReport {
     bool is_late() const { return waited_seconds > limit_seconds; }
 };
 
-/// A wait for the file system that a rank goes on after (FileWait in base/time_limit.h).
+/// A wait for the file system that a rank goes on after (FileWait in base/time_limit.h): under way, or the
+/// last long one that has ended.
 struct StorageWait {
     std::string what;  // "writing 'run/metrics.jsonl'"
     double waited_seconds = 0, limit_seconds = 0;
     std::string limit_name;
-    bool is_late() const { return waited_seconds > limit_seconds; }
+    std::optional<double> seconds_since_end = {};  // none: the wait is under way
+    /// A shorter wait says nothing, because most ranks read or write now and then.
+    bool is_long() const { return waited_seconds >= 1; }
+    bool is_late() const { return !seconds_since_end && waited_seconds > limit_seconds; }
 };
 
 /// How far a rank has come on one of its launch queues (LaunchQueue::QueueState).

@@ -61,6 +61,12 @@ class Analysis {
         return found == waiting_.end() ? nullptr : &*found;
     }
 
+    double max_limit_seconds() const {
+        double seconds = 0;
+        for (const auto& [rank, wait] : waiting_) seconds = std::max(seconds, wait->limit_seconds);
+        return seconds;
+    }
+
     /// Whether a wait for other ranks is late.
     bool any_late() const {
         return std::ranges::any_of(waiting_, [](const auto& one) { return one.wait->is_late(); });
@@ -157,20 +163,21 @@ class Analysis {
     std::unordered_map<uint64_t, Awaited> awaited_;
 };
 
-/// A wait for the file system that explains why a rank has done nothing else. A shorter one says nothing,
-/// because most ranks read or write now and then.
-bool explains(const std::optional<StorageWait>& storage) {
-    constexpr double kMinSeconds = 1;
-    return storage && storage->waited_seconds >= kMinSeconds;
+/// Whether a wait for the file system explains why a rank has done nothing else. After its end the rank has
+/// `grace_seconds` to do what the others wait for.
+bool explains(const std::optional<StorageWait>& storage, double grace_seconds) {
+    return storage && storage->is_long() && storage->seconds_since_end.value_or(0) <= grace_seconds;
 }
 
-/// "rank 0, 4 (writing 'run/metrics.jsonl' for 900 s)", about the longest of these waits.
+/// "rank 0, 4 (writing 'run/metrics.jsonl' for 900 s)", about the longest of these waits. Behind a wait that
+/// has ended: "for 120 s, until 3 s ago".
 std::string text_of_storage(const Reports& reports, const std::vector<int>& ranks) {
     const auto of = [&](int rank) -> const StorageWait& { return *reports.by_rank.at(rank).storage; };
     const int longest =
         *std::ranges::max_element(ranks, {}, [&](int rank) { return of(rank).waited_seconds; });
-    return fmt::format("rank {} ({} for {:.0f} s)", listed(ranks), of(longest).what,
-                       of(longest).waited_seconds);
+    const auto since = of(longest).seconds_since_end;
+    return fmt::format("rank {} ({} for {:.0f} s{})", listed(ranks), of(longest).what,
+                       of(longest).waited_seconds, since ? fmt::format(", until {:.0f} s ago", *since) : "");
 }
 
 std::vector<int> ranks_late_on_storage(const Reports& reports) {
@@ -266,9 +273,10 @@ std::optional<RootCause> find_root_cause(const Reports& reports) {
     if (!late && !any_error) return std::nullopt;
     const Analysis analysis(reports);
     std::vector<int> missing = analysis.missing(), on_storage;
+    const double grace_seconds = analysis.max_limit_seconds();
     std::erase_if(missing, [&](int rank) {
         const auto report = reports.by_rank.find(rank);
-        if (report == reports.by_rank.end() || !explains(report->second.storage)) return false;
+        if (report == reports.by_rank.end() || !explains(report->second.storage, grace_seconds)) return false;
         on_storage.push_back(rank);
         return true;
     });

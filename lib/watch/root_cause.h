@@ -9,6 +9,8 @@
 //
 // File system. A rank that is missing because it waits for the file system (StorageWait) does not count as
 // missing. If all missing ranks do, no wait counts as late before a wait for the file system is late itself.
+// After a long wait for the file system has ended, the rank does not count as missing for the time limit of a
+// wait for ranks: the others' waits are as old as the stall, and the rank begins only now.
 //
 // Different operations. questions_on_differences() finds the first operation of each stream
 // (flight_recorder.h) on which ranks differ, in time proportional to the digests of all ranks. The ranks

@@ -34,7 +34,8 @@ case "\$*" in *--print-config)
         $real/pretrain "\$@" >$folder/settings-\$# || exit
     exec cat $folder/settings-\$# ;;
 esac
-mkdir -p $run/checkpoint/step-0000000\$((\$(ls $run/checkpoint 2>/dev/null | wc -l) + 1))
+[ -e $folder/saves-nothing ] ||
+    mkdir -p $run/checkpoint/step-0000000\$((\$(ls $run/checkpoint 2>/dev/null | wc -l) + 1))
 echo "NCCL_DEBUG=\$NCCL_DEBUG, topology to \$NCCL_TOPO_DUMP_FILE." >&2
 echo "algorithm '\$NCCL_ALGO', preflight '\$ARGOSY_PREFLIGHT', interface '\$NCCL_SOCKET_IFNAME'" >&2
 ls -l /proc/\$\$/fd | grep job.lock >&2
@@ -157,7 +158,7 @@ sed -i 's/^export ARGOSY_STOPPED_SECONDS=.*/export ARGOSY_STOPPED_SECONDS=2/' "$
 : >"$folder/stop"
 excluded=user1 job 6
 rm "$folder/stop"
-[ "$status" = 137 ] || fail "a stopped rank: status $status"
+[ "$status" = 76 ] || fail "a stopped rank: status $status"
 says "the rank is stopped (SIGSTOP) for 2 s (ARGOSY_STOPPED_SECONDS): it is ended"
 says "requeueing job 17"
 
@@ -193,6 +194,43 @@ silent "too few nodes"
 excluded=user1 job 9
 asks n2,n3,n4,user1
 silent "too few nodes"
+
+# A controller that does not answer is not a lack of nodes: the exclusions stay, and the next start asks for all of its nodes.
+cp "$folder/bin/sbatch" "$folder/bin/sbatch-answers"
+stand_in bin/sleep <<<'exec /bin/sleep 0.1'
+stand_in bin/sbatch <<<'echo "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)" >&2; exit 1'
+printf '%s\n' n2 n3 n4 >"$folder/up"
+excluded=user1 job 9
+asks n2,n3,n4,user1
+silent "too few nodes"
+says "Slurm does not answer whether 1 nodes are usable, so the next start asks for all of them"
+[ ! -e "$run/next_start" ] || fail "a controller that does not answer leaves next_start"
+# It answers the second time, and enough nodes are usable.
+echo n5 >>"$folder/up"
+stand_in bin/sbatch <<SBATCH
+[ -e $folder/asked-once ] || { : >$folder/asked-once; echo "Socket timed out on send/recv operation" >&2; exit 1; }
+exec $folder/bin/sbatch-answers "\$@"
+SBATCH
+excluded=user1 job 9
+asks n2,n3,n4,user1
+silent "too few nodes"
+: >"$folder/up"
+cp "$folder/bin/sbatch-answers" "$folder/bin/sbatch"
+rm "$folder/bin/sleep"
+
+# Too little room for the programs: said before they start. srun gives this shell's limits to the ranks.
+(ulimit -v 700000; job 9; echo "$status" >"$folder/status")
+[ "$(<"$folder/status")" = 2 ] || fail "too few addresses: status $(<"$folder/status")"
+says "the limit on the address space, 683 MiB (ulimit -v), is below the 1024 MiB that a program needs; remove it"
+silent "preflight 'no'"
+sed -i '$a ARGOSY_LAUNCHER=mpirun' "$run/scripts/own_site.conf"
+stand_in bin/mktemp <<<'echo "mktemp: failed to create file via template: Read-only file system" >&2; exit 1'
+job 9 TMPDIR=/none/here
+[ "$status" = 1 ] || fail "no room in TMPDIR: status $status"
+says "the temporary folder /none/here has no room for the 9216 KiB that MPI needs: Read-only file system; make room there"
+says "requeueing job 17"
+rm "$folder/bin/mktemp"
+sed -i '$d' "$run/scripts/own_site.conf"
 
 # Exit code 3 of the pre-flight: requeued without the node that it named. The same code of pretrain, whose token file is
 # damaged: the job ends, also if the pre-flight has passed with a remark on a node.
@@ -230,10 +268,17 @@ esac
 SCONTROL
 printf "%s\n" "Unable to contact slurm controller (connect failure)"{,} >"$folder/refusal"
 echo "17 0 1 3" >"$run/restarts"
+: >"$folder/saves-nothing"
 excluded=user1 job 10
+rm "$folder/saves-nothing"
 grep -qx "requeue 17" "$folder/asked" || fail "not requeued after two attempts"
 if grep -q ExcNodeList "$folder/asked"; then fail "deletes exclusions that it does not know: $(<"$folder/asked")"; fi
 grep -q "StartTime=" "$folder/asked" || fail "no delay: $(<"$folder/asked")"
+# A start that saved a step is not quick, however soon it ended.
+echo "17 0 1 3" >"$run/restarts"
+job 10
+if grep -q "StartTime=" "$folder/asked"; then fail "a start that saved a step waits: $(<"$folder/asked")"; fi
+[ "$(cut -d' ' -f4 "$run/restarts")" = 0 ] || fail "a start that saved a step counts as quick: $(<"$run/restarts")"
 printf "%s\n" "Requested operation is presently disabled"{,} >"$folder/refusal"
 echo "17 0 1 3" >"$run/restarts"
 job 11

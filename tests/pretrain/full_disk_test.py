@@ -20,7 +20,7 @@ def unmount(disk):
     subprocess.run(["umount", "--lazy", disk], check=True)
 
 
-class FullDisk(saved.SavedTest):
+class WithDisk(saved.SavedTest):
     def disk(self, options):
         """The folder of steps as a file system of its own."""
         disk = self.folder_of()
@@ -29,6 +29,8 @@ class FullDisk(saved.SavedTest):
         self.addCleanup(unmount, disk)
         return disk
 
+
+class FullDisk(WithDisk):
     def test_a_disk_without_room_for_one_step_ends_the_run_before_it_trains(self):
         disk = self.disk("size=5m")
         done = self.run_ranks(2, *self.saving())
@@ -55,6 +57,51 @@ class FullDisk(saved.SavedTest):
         subprocess.run(["mount", "-o", "remount,size=200m", disk], check=True)
         self.train(2, "whole", checkpoint__enable=False)
         self.assert_goes_on_from_step_4()
+
+
+class NoRoomToStart(WithDisk):
+    """What MPI and the libraries need before they start: room in the temporary folder, and addresses."""
+
+    def alone(self, *command, environment=None):
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60,
+                              env=os.environ | (environment or {}))
+
+    def assert_refused(self, done, code, *parts):
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (code, 1), done.stderr)
+        for part in parts:
+            self.assertIn(part, done.stderr)
+
+    def test_a_temporary_folder_without_room_is_named_and_nothing_hangs(self):
+        """Open MPI 4.1 needs 8 MiB and some pages. With less, mpirun hangs, or many lines name no folder."""
+        config = ("--config", run.SOURCE / "configs/debug_cpu.toml", "--print-config")
+        disk = self.disk("size=1m")
+        environment = {"TMPDIR": str(disk / "absent" / "folder")}  # Open MPI makes it
+        for megabytes in (1, 8):
+            with self.subTest(megabytes=megabytes):
+                subprocess.run(["mount", "-o", f"remount,size={megabytes}m", disk], check=True)
+                for command in ((run.MPIRUN, 2, run.PRETRAIN), (run.MPIRUN, 2, "true"), (run.PRETRAIN,)):
+                    done = self.alone(*command, *config, environment=environment)
+                    self.assert_refused(done, 1, f"the temporary folder {disk}/absent/folder has no room for the 9216 KiB that MPI "
+                                        "needs: No space left on device; make room there, or set TMPDIR")
+        subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
+        for command in ((run.MPIRUN, 2, run.PRETRAIN), (run.PRETRAIN,)):
+            done = self.alone(*command, *config, environment=environment)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual([path.name for path in disk.glob("argosy-*")], [])
+
+    def test_too_few_addresses_are_said_instead_of_a_crash(self):
+        def limited(kib, *command):
+            return self.alone("bash", "-c", f'ulimit -v {kib}; exec "$@"', "bash", *command)
+        for kib in (300_000, 700_000):  # the libraries of the programs do not load with 300 MB
+            done = limited(kib, run.MPIRUN, 2, run.PRETRAIN, "--version")
+            self.assert_refused(done, 2, f"mpirun.sh: error: the limit on the address space, {kib // 1024} MiB (ulimit -v), is below "
+                                "the 1024 MiB", "remove it: ulimit -v unlimited")
+        for program, kib in (("pretrain", 700_000), ("prepare-data", 400_000)):
+            done = limited(kib, run.PRETRAIN.parent / program, "--version")
+            self.assert_refused(done, 2, f"{program}: error", f"the limit on the address space, {kib // 1024} MiB (ulimit -v), leaves "
+                                "less than 512 MiB beside the libraries; remove it: ulimit -v unlimited")
+        done = limited(1 << 20, run.MPIRUN, 2, run.PRETRAIN, "--version")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
 def skip(reason):

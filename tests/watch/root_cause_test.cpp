@@ -6,14 +6,20 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/time_limit.h"
+#include "watch/host_waits.h"
 
 namespace argosy::watch {
 namespace {
@@ -125,6 +131,9 @@ TEST(Report, IsTheSameAfterItsWireFormat) {
     EXPECT_EQ(got.storage->waited_seconds, 12.5);
     EXPECT_EQ(got.storage->limit_seconds, 900);
     EXPECT_EQ(got.storage->limit_name, "comm.storage_timeout_seconds");
+    EXPECT_FALSE(got.storage->seconds_since_end);
+    sent.storage->seconds_since_end = 0;
+    EXPECT_EQ(Report::parse(sent.text()).storage->seconds_since_end, 0);
     EXPECT_FALSE(Report::parse(report({}).text()).storage);
     EXPECT_ANY_THROW(Report::parse("what is this"));
 }
@@ -217,6 +226,52 @@ TEST(RootCause, IsNoRankThatWaitsForTheFileSystemWithinItsLimit) {
     const Report waits = report({waiting("tp", {0, 1, 2}, 1, 800)});
     EXPECT_EQ(text_of({{0, on_storage(790)}, {1, waits}, {2, waits}}, 3), "");
     EXPECT_TRUE(has(text_of({{0, on_storage(0.1)}, {1, waits}, {2, waits}}, 3), "; missing: rank 0."));
+}
+
+TEST(RootCause, IsNoRankWhoseLongWaitForTheFileSystemHasJustEnded) {
+    const Report waits = report({waiting("tp", {0, 1, 2}, 1, 800)});
+    const auto text_after = [&](double waited_seconds, double seconds_since_end) {
+        Report own = on_storage(waited_seconds);
+        own.storage->seconds_since_end = seconds_since_end;
+        return text_of({{0, own}, {1, waits}, {2, waits}}, 3);
+    };
+    EXPECT_EQ(text_after(790, 0), "");
+    EXPECT_EQ(text_after(950, kTimeout - 1), "");  // beyond its own limit, but the file system has answered
+    EXPECT_TRUE(has(text_after(790, kTimeout + 1), "; missing: rank 0."));
+    EXPECT_TRUE(has(text_after(0.5, 0), "; missing: rank 0."));
+    Report own = on_storage(790);
+    own.storage->seconds_since_end = 3;
+    const std::string text = text_of({{0, own}, {1, waits}, {2, report({idle("tp", {0, 1, 2}, 0)})}}, 3);
+    EXPECT_TRUE(has(text, "; missing: rank 2.")) << text;
+    EXPECT_TRUE(has(text, "rank 0 (writing 'run/metrics.jsonl' for 790 s, until 3 s ago)")) << text;
+}
+
+TEST(HostWaits, KeepTheLastLongWaitForTheFileSystem) {
+    const auto seconds = [](double count) {
+        std::this_thread::sleep_for(std::chrono::duration<double>(count));
+    };
+    HostWaits waits({900, "comm.storage_timeout_seconds"});
+    auto wait = std::make_unique<FileWait>("reading 'tokens'");
+    waits.poll();
+    EXPECT_FALSE(waits.storage()->seconds_since_end);
+    seconds(1.1);
+    waits.poll();
+    wait.reset();
+    waits.poll();
+    wait = std::make_unique<FileWait>("writing 'a short line'");
+    seconds(0.2);
+    waits.poll();
+    std::optional<StorageWait> storage = waits.storage();
+    ASSERT_TRUE(storage && storage->seconds_since_end);
+    EXPECT_EQ(storage->what, "reading 'tokens'");
+    EXPECT_GE(storage->waited_seconds, 1);
+    EXPECT_GE(*storage->seconds_since_end, 0.19);
+    EXPECT_FALSE(storage->is_late());
+    seconds(1);
+    waits.poll();
+    storage = waits.storage();
+    EXPECT_FALSE(storage->seconds_since_end);
+    EXPECT_EQ(storage->what, "writing 'a short line'");
 }
 
 TEST(RootCause, IsTheFileSystemAfterItsLimit) {
