@@ -1,17 +1,22 @@
 // Checks the nodes of a job before the job starts: first settings and hardware, then the speed of matrix
 // products and of the collectives that a training step of the job runs.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <utility>
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/output.h"
 #include "base/program.h"
 #include "base/time_limit.h"
+#include "bench/control_channel.h"
 #include "bench/options.h"
 #include "command_line.h"
 #include "config/print.h"
@@ -138,20 +143,24 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
 /// delay the job.
 constexpr TimeLimit kFileLimit{.part_seconds = 10, .all_seconds = 30};
 
-/// The facts that pretrain compares between ranks before it trains, without the executable, which is a fact
-/// of the pre-flight's own. The token files are read within kFileLimit.
-std::vector<mpi::Fact> input_facts(const config::JobConfig& config) {
-    std::vector<mpi::Fact> facts = setup::setting_facts(config);
-    const auto of_data = std::make_shared<std::vector<mpi::Fact>>();
-    const auto read = [config, of_data](const auto&) {
-        *of_data = setup::data_facts(config, setup::choose_model(config.model));
+/// COLLECTIVE: compares what pretrain compares between ranks before it trains, without the executable, which
+/// is a fact of the pre-flight's own. A rank reads its files within a limit. If one rank does not, no rank
+/// compares contents of files, because slow files are not different ones.
+void compare_inputs(const mpi::Comm& world, const bench::ControlChannel& control, double limit_seconds,
+                    const config::JobConfig& config, preflight::Job& job) {
+    const auto of_files = std::make_shared<std::vector<mpi::Fact>>();
+    const auto read = [config, of_files](const auto&) {
+        *of_files = setup::file_facts(config);
+        for (mpi::Fact& one : setup::data_facts(config, setup::choose_model(config.model)))
+            of_files->push_back(std::move(one));
     };
-    if (parts_within({kFileLimit.all_seconds, kFileLimit.all_seconds}, read)) {
-        facts.push_back({"the training data", fmt::format("not read in {} s", kFileLimit.all_seconds)});
-    } else {
-        facts.insert(facts.end(), of_data->begin(), of_data->end());
-    }
-    return facts;
+    const double started = seconds_now();
+    const bool late = parts_within({limit_seconds, limit_seconds}, read).has_value();
+    const double own_seconds = late ? std::numeric_limits<double>::infinity() : seconds_now() - started;
+    job.input_reading = {limit_seconds, control.exchange(own_seconds)};
+    std::vector<mpi::Fact> facts = setup::setting_facts(config);
+    if (job.input_reading.late_ranks().empty()) facts.insert(facts.end(), of_files->begin(), of_files->end());
+    job.differences = mpi::find_differences(world, facts);
 }
 
 /// The files of --json, --prometheus or --history. Files that exceed kFileLimit are left out with a warning.
@@ -239,7 +248,6 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     bench::check_timeout(arguments.options.timeout_seconds);
     const ops::OpsContext tensors(setup::operation_path(command.config));
     preflight::Job job = job_of(command.config, world.size());
-    job.differences = mpi::find_differences(world, input_facts(command.config));
     job.only_warn = arguments.only_warn;
     for (const std::string& one : arguments.thresholds) preflight::set_threshold(one, job.thresholds);
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
@@ -254,6 +262,8 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     }
 
     const bench::ControlChannel control(world, arguments.options.timeout_seconds);
+    compare_inputs(world, control, std::min(kFileLimit.all_seconds, arguments.options.timeout_seconds / 2),
+                   command.config, job);
     const auto report =
         std::make_shared<preflight::Report>(preflight::run_preflight(world, control, job, arguments.options));
     // Rank 0 sends the severity before it writes files, which may take time.

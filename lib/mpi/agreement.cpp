@@ -137,6 +137,7 @@ std::vector<Difference> find_differences(const Comm& ranks, const std::vector<Fa
         ordered[i].key.copy(key.data(), key.size() - 1);
         broadcast(ranks, std::span(key));
         differences.push_back(gather_values(ranks, key.data(), ordered[i]));
+        differences.back().remedy = ordered[i].remedy;
     }
     return differences;
 }
@@ -155,9 +156,13 @@ std::string describe(const Difference& difference) {
 void require_same(const Comm& ranks, const std::vector<Fact>& own) {
     const std::vector<Difference> differences = find_differences(ranks, own);
     if (differences.empty()) return;
-    std::string text = "the ranks differ in what they start with. ";
-    for (const Difference& one : differences) text += describe(one) + ". ";
-    throw UserError("{}Start every rank with the same program, options and file contents", text);
+    std::string text, remedies;
+    for (const Difference& one : differences) {
+        text += describe(one) + ". ";
+        if (remedies.find(one.remedy) == std::string::npos)
+            remedies += (remedies.empty() ? "" : "; ") + std::string(one.remedy);
+    }
+    throw UserError("the ranks differ in what they start with. {}Remedy: {}", text, remedies);
 }
 
 std::string digest_of_file(const std::filesystem::path& path) {

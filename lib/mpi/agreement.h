@@ -18,16 +18,21 @@
 
 namespace argosy::mpi {
 
+inline constexpr const char* kSameStart = "start every rank with the same program and options";
+
 struct Fact {
     std::string key, value;
     std::string note = {};  // messages show it beside the value, such as a path; ranks may differ in it
+    const char* remedy = kSameStart;  // what to do if ranks differ in this fact
 };
+inline constexpr const char* kCopyFile = "copy the file to all nodes";
 
 /// A key whose values differ between ranks.
 struct Difference {
     std::string key;
     /// The values with the ranks that have each, the most frequent value first. Only rank 0 has them.
     std::vector<std::pair<std::string, std::vector<int>>> values = {};
+    const char* remedy = kSameStart;  // of rank 0's fact
 };
 
 inline constexpr size_t kMaxDifferences = 8;

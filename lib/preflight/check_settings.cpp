@@ -260,12 +260,28 @@ std::vector<Finding> check_programs_alike(const Cluster& cluster) {
 
 std::vector<Finding> check_run_inputs_alike(const Cluster& cluster) {
     std::vector<Finding> findings;
-    for (const auto& [key, values] : cluster.differences) {
-        findings.push_back(difference(kCheckNames.run_inputs, Severity::Fail, values, cluster,
+    for (const mpi::Difference& one : cluster.differences) {
+        findings.push_back(difference(kCheckNames.run_inputs, Severity::Fail, one.values, cluster,
                                       "start every rank with the same options, and copy the same files to "
                                       "all nodes"));
-        findings.back().what = key + " " + findings.back().what;
+        findings.back().what = one.key + " " + findings.back().what;
     }
+    const std::vector<int> late = cluster.input_reading.late_ranks();
+    if (late.empty()) return findings;
+    const bool all_are_late = late.size() == cluster.input_reading.seconds.size();
+    findings.push_back(
+        {.severity = Severity::Warn,
+         .check = kCheckNames.run_inputs,
+         .where = describe_ranks(late, cluster),
+         .what = fmt::format("the token files, config.json and the tokenizer are not read after {:.3g} s{}: "
+                             "their contents were not compared between ranks",
+                             cluster.input_reading.limit_seconds,
+                             all_are_late ? ""
+                                          : fmt::format(" (the others took {:.2g} s at most)",
+                                                        cluster.input_reading.max_seconds_in_time())),
+         .remedy =
+             "check the file system of these files there; pretrain waits for it, and compares the contents "
+             "before it trains"});
     return findings;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -235,5 +236,19 @@ std::string pack(const RankFacts& facts) { return packed(facts); }
 std::string pack(const NodeFacts& facts) { return packed(facts); }
 RankFacts unpack_rank(const std::string& text) { return unpacked<RankFacts>(text); }
 NodeFacts unpack_node(const std::string& text) { return unpacked<NodeFacts>(text); }
+
+std::vector<int> InputReading::late_ranks() const {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < std::ssize(seconds); ++rank)
+        if (std::isinf(seconds[rank])) ranks.push_back(rank);
+    return ranks;
+}
+
+double InputReading::max_seconds_in_time() const {
+    double max_seconds = 0;
+    for (const double one : seconds)
+        if (!std::isinf(one)) max_seconds = std::max(max_seconds, one);
+    return max_seconds;
+}
 
 }  // namespace argosy::preflight

@@ -192,6 +192,15 @@ struct NodeFacts {
     void add_gpus_problem(const std::string& when, const std::string& problem);
 };
 
+/// How long the ranks have read the files of the run. If a rank was late, contents of files are not compared.
+struct InputReading {
+    double limit_seconds = 0;
+    std::vector<double> seconds = {};  // by rank; infinity: more than the limit
+
+    std::vector<int> late_ranks() const;
+    double max_seconds_in_time() const;  // 0 if all ranks are late
+};
+
 /// The facts of all ranks and nodes.
 struct Cluster {
     std::vector<RankFacts> ranks;                   // by rank
@@ -199,6 +208,7 @@ struct Cluster {
     std::vector<double> clock_offsets = {};         // by rank, seconds; empty: not measured
     Thresholds thresholds = {};                     // below which a speed is a finding
     std::vector<mpi::Difference> differences = {};  // of the settings and inputs of the run between ranks
+    InputReading input_reading = {};
 };
 
 /// The names of the nodes of `ranks`, each once, in the order of the ranks.

@@ -118,6 +118,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     report.cluster = gather_cluster(world, control, job, sources, options.backend, report.nodes);
     report.cluster.thresholds = job.thresholds;
     report.cluster.differences = job.differences;
+    report.cluster.input_reading = job.input_reading;
     if (world.rank() == 0) {
         report.why_not_measured = reason_not_to_measure(report.cluster);
         report.why_not_compared =

@@ -32,6 +32,7 @@ struct Job {
     std::vector<std::string> only_warn = {};  // checks whose FAIL counts as a WARN, by name
     Thresholds thresholds = {};
     std::vector<mpi::Difference> differences = {};  // of this run's settings and inputs between ranks
+    InputReading input_reading = {};
 };
 
 struct Report {

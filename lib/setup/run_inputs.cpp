@@ -123,16 +123,15 @@ const char* name_of(config::Command command) {
     return "";
 }
 
-/// COLLECTIVE: returns what `make` makes. `fact` names the result, or the mistake of the user for which
-/// `make` throws: a mistake that only some ranks have is a difference between ranks. `control`, if there is
-/// one, waits for the slowest rank before the comparison, because its watchdog knows of waits for the file
-/// system.
+/// COLLECTIVE: returns what `make` makes. `fact`, and later `fact_of` the result, names the result, or the
+/// mistake of the user for which `make` throws: a mistake that only some ranks have is a difference between
+/// ranks. `control`, if there is one, waits for the slowest rank before the comparison, because its watchdog
+/// knows of waits for the file system.
 template <class Make, class FactOf>
-auto made_alike(const mpi::Comm& ranks, comm::Communicator* control, const char* key, const Make& make,
+auto made_alike(const mpi::Comm& ranks, comm::Communicator* control, mpi::Fact fact, const Make& make,
                 const FactOf& fact_of) {
     std::optional<decltype(make())> made;
     std::exception_ptr mistake;
-    mpi::Fact fact{key, ""};
     try {
         made.emplace(make());
         fact = fact_of(*made);
@@ -150,8 +149,8 @@ auto made_alike(const mpi::Comm& ranks, comm::Communicator* control, const char*
 /// The fact of a file's contents. A rank that has no such file, or no path to it, has the value "none".
 mpi::Fact fact_of_file(const char* key, const fs::path& path) {
     const std::string digest = path.empty() ? "" : mpi::digest_of_file(path);
-    if (digest.empty()) return {key, "none", path.empty() ? "" : fmt::format("({})", path.string())};
-    return {key, digest, fmt::format("({})", path.string())};
+    return {key, digest.empty() ? "none" : digest, path.empty() ? "" : fmt::format("({})", path.string()),
+            mpi::kCopyFile};
 }
 
 /// The fact of all forms of the tokenizer in the folder.
@@ -162,12 +161,13 @@ mpi::Fact fact_of_tokenizer(const fs::path& folder) {
         paths.push_back(form.string());
     }
     const char* const key = "the tokenizer in model.hf_assets_path";
-    if (paths.empty()) return {key, "none"};
-    return {key, fmt::format("{}", fmt::join(digests, "+")), fmt::format("({})", fmt::join(paths, ", "))};
+    if (paths.empty()) return {key, "none", "", mpi::kCopyFile};
+    return {key, fmt::format("{}", fmt::join(digests, "+")), fmt::format("({})", fmt::join(paths, ", ")),
+            mpi::kCopyFile};
 }
 
 mpi::Fact fact_of_data(const char* key, const data::Loader& loader) {
-    return {key, loader.digest(), fmt::format("({})", loader.paths())};
+    return {key, loader.digest(), fmt::format("({})", loader.paths()), mpi::kCopyFile};
 }
 
 /// Whether ranks may have different values of the key: its contents are compared, or only this rank uses it.
@@ -184,7 +184,7 @@ bool may_differ(std::string_view key, const config::JobConfig& config) {
 
 config::CommandLine same_command_line(const mpi::Comm& ranks, const std::vector<std::string>& words) {
     return made_alike(
-        ranks, nullptr, "the command line", [&] { return config::parse_command_line(words); },
+        ranks, nullptr, {"the command line", ""}, [&] { return config::parse_command_line(words); },
         [](const config::CommandLine& line) {
             return mpi::Fact{"the command line", fmt::format("asks for {}", name_of(line.command))};
         });
@@ -199,20 +199,23 @@ std::vector<mpi::Fact> setting_facts(const config::JobConfig& config) {
             facts.push_back({field.key, config::is_set(value) ? config::toml_text(value) : "unset"});
         }
     }
+    return facts;
+}
+
+std::vector<mpi::Fact> file_facts(const config::JobConfig& config) {
     const fs::path assets = config.model.hf_assets_path;
     const bool has_config = model::has_hugging_face_config(config.model.hf_assets_path);
-    facts.push_back(
-        fact_of_file("the model's config.json", has_config ? assets / "config.json" : fs::path()));
-    facts.push_back(fact_of_tokenizer(assets));
-    facts.push_back(fact_of_file("the file parallelism.pipeline_parallel_schedule_csv",
-                                 config.parallelism.pipeline_parallel_schedule_csv));
-    return facts;
+    return {fact_of_file("the model's config.json", has_config ? assets / "config.json" : fs::path()),
+            fact_of_tokenizer(assets),
+            fact_of_file("the file parallelism.pipeline_parallel_schedule_csv",
+                         config.parallelism.pipeline_parallel_schedule_csv)};
 }
 
 void require_same_settings(const mpi::Comm& ranks, const config::JobConfig& config) {
     if (ranks.size() == 1) return;
     std::vector<mpi::Fact> facts = setting_facts(config);
     facts.insert(facts.begin(), mpi::executable_fact());
+    for (mpi::Fact& one : file_facts(config)) facts.push_back(std::move(one));
     mpi::require_same(ranks, facts);
 }
 
@@ -236,7 +239,7 @@ data::Loader training_data(const config::JobConfig& config, const model::ModelSp
 data::Loader same_training_data(const mpi::Comm& ranks, comm::Communicator& control,
                                 const config::JobConfig& config, const model::ModelSpec& spec) {
     return made_alike(
-        ranks, &control, kTrainingData, [&] { return training_data(config, spec); },
+        ranks, &control, {kTrainingData, "", "", mpi::kCopyFile}, [&] { return training_data(config, spec); },
         [](const data::Loader& loader) { return fact_of_data(kTrainingData, loader); });
 }
 
@@ -261,7 +264,8 @@ std::optional<train::Validation> make_validation(const mpi::Comm& ranks, comm::C
         return {};
     }
     data::Loader loader = made_alike(
-        ranks, &control, kValidationData, [&] { return *validation_data(config, options.spec); },
+        ranks, &control, {kValidationData, "", "", mpi::kCopyFile},
+        [&] { return *validation_data(config, options.spec); },
         [](const data::Loader& made) { return fact_of_data(kValidationData, made); });
     if (const auto* known = training.file_with_tokenizer()) loader.check_tokenizer(*known);
     const int64_t step_samples = validation.local_batch_size.value_or(config.training.local_batch_size);

@@ -24,12 +24,14 @@ namespace argosy::setup {
 /// ranks have different commands.
 config::CommandLine same_command_line(const mpi::Comm& ranks, const std::vector<std::string>& words);
 
-/// The keys of the configuration, and in place of paths that may differ the contents of config.json, the
-/// tokenizer and the schedule, for the comparison between ranks.
+/// For the comparison between ranks: the keys of the configuration, without paths that may differ. Reads no
+/// file.
 std::vector<mpi::Fact> setting_facts(const config::JobConfig& config);
+/// In place of paths that may differ: the contents of config.json, the tokenizer and the schedule.
+std::vector<mpi::Fact> file_facts(const config::JobConfig& config);
 
-/// COLLECTIVE: throws UserError on all ranks if they have different executables or setting_facts(). Does not
-/// read token files.
+/// COLLECTIVE: throws UserError on all ranks if they have different executables, setting_facts() or
+/// file_facts(). Does not read token files.
 void require_same_settings(const mpi::Comm& ranks, const config::JobConfig& config);
 
 /// The samples of training.dataset_path or data.mixture. Throws UserError if neither is set, if the

@@ -65,7 +65,22 @@ TEST_F(AgreementTest, OneRankIsNamedWithItsValue) {
 TEST_F(AgreementTest, AllRanksThrow) {
     if (is_alone()) return;
     EXPECT_ERROR(require_same(ranks_, {{"lr", is_last() ? "0.2" : "0.1"}}), UserError,
-                 "the ranks differ in what they start with. lr", "Start every rank with the same program");
+                 "the ranks differ in what they start with. lr", "start every rank with the same program");
+}
+
+TEST_F(AgreementTest, TheRemedyIsThatOfWhatDiffers) {
+    if (is_alone()) return;
+    const std::string own = is_last() ? "b" : "a";
+    try {
+        require_same(ranks_,
+                     {{"seed", "1"}, {"tokens", own, "", kCopyFile}, {"tokenizer", own, "", kCopyFile}});
+        ADD_FAILURE() << "the ranks differ";
+    } catch (const UserError& error) {
+        EXPECT_TRUE(std::string(error.what()).ends_with(". Remedy: copy the file to all nodes"))
+            << error.what();
+    }
+    EXPECT_ERROR(require_same(ranks_, {{"seed", own}, {"tokens", own, "", kCopyFile}}), UserError,
+                 ". Remedy: start every rank with the same program and options; copy the file to all nodes");
 }
 
 /// Rank 0 is the one with another value, and each rank has a value of its own.

@@ -220,6 +220,25 @@ class Preflight(PreflightTest):
                 self.assertIn("argosy_preflight_severity ", figures.read_text())
                 self.assertEqual(len(re.findall(rf"--history is left out: '{name}' took more than 10 s for a file, or 30 s in all \(0 of 1 files done\)", err)), 1, err)
 
+    def test_files_that_a_rank_reads_slowly_are_no_difference(self):
+        """The tokenizer of rank 1 never answers. Keys of the configuration are compared all the same."""
+        for name in ("usual", "slow"):
+            (self.folder / name).mkdir()
+        (self.folder / "usual" / "tokenizer.json").write_text("{}")
+        os.mkfifo(self.folder / "slow" / "tokenizer.json")
+        words = lambda name, *more: self.words("--deadline", 0, "-T", 8, "--model.hf_assets_path", self.folder / name, *more)
+        code, out, err = self.run_ranks((1, words("usual")), (1, words("slow")))
+        self.assertEqual(code, 0, out + err)
+        finding, = self.findings("settings and inputs of the run")
+        self.assertEqual((finding["verdict"], finding["at_fault"]), ("WARN", []))
+        self.assertTrue(finding["where"].startswith("rank 1 on "), finding)
+        self.assertRegex(finding["what"], r"are not read after 4 s \(the others took [0-9.e-]+ s at most\): their contents were not compared")
+        self.assertEqual(json.loads(self.json.read_text())["bad_nodes"], [])
+        code, out, err = self.run_ranks((1, words("usual")), (1, words("slow", "--optimizer.lr", "1e-4")))
+        self.assertEqual(code, 3, out + err)
+        self.assertEqual([(one["verdict"], "optimizer.lr differs" in one["what"])
+                          for one in self.findings("settings and inputs of the run")], [("FAIL", True), ("WARN", False)])
+
     @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "ranks would share a core, and keep no history then")
     def test_a_history_in_slow_files(self):
         """The second file takes 6 s to open, which is within the limit."""

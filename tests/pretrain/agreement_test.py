@@ -79,14 +79,14 @@ class Agreement(run.PretrainTest):
         self.expect_refusal([
             (["the training data: ", "less.h5) on rank 1"], usual, self.words(training__dataset_path=self.folder / "less.h5")),
             (["the training data: ", "turned.h5) on rank 2"], usual, self.words(training__dataset_path=self.folder / "turned.h5"), 3),
-            (["the training data: ", "there is no file", "none.h5", "on rank 1"], usual,
+            (["the training data: ", "there is no file", "none.h5", "on rank 1", "Remedy: copy the file to all nodes"], usual,
              self.words(training__dataset_path=self.folder / "none.h5")),
             # The rank that refuses its file is rank 0, and all ranks but one refuse theirs.
-            (["the training data: ", "none.h5; make it with prepare-data tokenize on rank 0"],
+            (["the training data: ", "none.h5; make it with prepare-data tokenize on rank 0", "Remedy: copy the file to all nodes"],
              self.words(training__dataset_path=self.folder / "none.h5"), usual),
             (["the training data: ", "none.h5; make it with prepare-data tokenize on rank 0, 1; ", "tiny.h5) on rank 2"],
              self.words(training__dataset_path=self.folder / "none.h5"), usual, 3),
-            (["the validation data: ", "none.h5", "on rank 1"],
+            (["the validation data: ", "none.h5", "on rank 1", "Remedy: copy the file to all nodes"],
              self.words(validation__enable=True, validation__dataset_path=self.tokens),
              self.words(validation__enable=True, validation__dataset_path=self.folder / "none.h5")),
             (["the model's config.json: ", "other/config.json) on rank 1"], of(model), of(other)),
