@@ -151,7 +151,7 @@ function addHeatMap(parent, times) {
     const equals = times.num_stages > 1 ? "ranks of its pipeline stage, which have the same work," : `${times.num_ranks} ranks`;
     const words = `Difference of each rank from the median of the ${equals} in the same steps. ` +
         (grouped ? `A row is a host${times.hosts[0].includes(" to ") ? " or several" : ""} and shows its slowest rank, or the one with the least exposed communication. ` : "") +
-        `${times.num_windows} windows; a column is ${times.steps_of_column} steps. Arrow keys read the cells.`;
+        `${times.num_windows} windows; a column is ${times.steps_of_column} step${times.steps_of_column === 1 ? "" : "s"}. Arrow keys read the cells.`;
     section.innerHTML = `<h3>Times of the ranks</h3><p class="tools">` +
         joined(names, (name) => `<button type="button" data-measure="${name}">${MEASURES[name].title}</button>`) +
         '</p><div class="plot heat" tabindex="0" role="group"><canvas aria-hidden="true"></canvas><svg aria-hidden="true"></svg>' +

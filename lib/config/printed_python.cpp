@@ -313,12 +313,12 @@ class PythonSettings {
     }
 
     void name_optimizer() {
-        constexpr std::string_view kGroups = "optimizer.param_groups.", kFirst = "optimizer.param_groups.0.";
+        constexpr std::string_view kGroups = "optimizer.param_groups.";  // a group's number follows, and a dot
         const Setting* pattern = find("optimizer.param_groups.0.pattern");
         if (has("", "optimizer.param_groups.1.") || !pattern || pattern->value != Value(".*")) return;
         std::erase_if(all_, [&](Setting& setting) {
             if (!setting.key.starts_with(kGroups)) return false;
-            const std::string name = setting.key.substr(kFirst.size());
+            const std::string name = setting.key.substr(kGroups.size() + 2);
             constexpr std::string_view kConstants = "optimizer_kwargs.";
             setting.key = name == "optimizer_name"       ? "optimizer.name"
                           : name.starts_with(kConstants) ? "optimizer." + name.substr(kConstants.size())
