@@ -104,7 +104,9 @@ def objects(path):
 
 
 def plain(value, digits=4):
-    """A number of this many digits without an exponent: 123456.7 as 123500, 0.00012 as 0.00012."""
+    """A number of this many digits: 123456.7 as 123500, 0.00012 as 0.00012. Beyond 1e-6 to 1e15 it has an exponent."""
+    if value and not 1e-6 <= abs(value) < 1e15:
+        return f"{value:.{digits}g}"
     return f"{decimal.Decimal(f'{value:.{digits}g}'):f}"
 
 

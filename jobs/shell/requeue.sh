@@ -163,8 +163,8 @@ exclude() {
 # request_of_next_start: prints the words with which scontrol asks for the nodes of the next start: without those that the user
 # excluded, and those that this job excluded within ARGOSY_EXCLUDE_HOURS, but only the newest ARGOSY_MAX_EXCLUDED. If too few
 # usable nodes are left, the start has fewer spares; if that is not enough, the least guilty of the job's own exclusions come
-# back. If Slurm does not answer, the start asks for all nodes that it should have. The file `next_start` says so to status.sh: "JOB SPARES SPARES_OF_THE_SUBMISSION NODES_THAT_COME_BACK". Prints nothing
-# if Slurm does not say which nodes are excluded now.
+# back. If Slurm does not answer, the start asks for as many as it asked about last. The file `next_start` says so to status.sh:
+# "JOB SPARES SPARES_OF_THE_SUBMISSION NODES_THAT_COME_BACK". Prints nothing if Slurm does not say which nodes are excluded now.
 request_of_next_start() {
     local excluded theirs='' own back='' node count=$((num_nodes + ${ARGOSY_SPARES:-0}))
     excluded=$(job_field ExcNodeList)
@@ -211,12 +211,15 @@ can_ever_start() {
 lacks_nodes() {
     local code=0
     can_ever_start "$@" || code=$?
-    [ "$code" != 2 ] || say "Slurm does not answer whether $1 nodes are usable, so the next start asks for all of them"
+    [ "$code" != 2 ] || say "Slurm does not answer whether $1 node(s) are usable, so the next start asks for $1"
     [ "$code" = 1 ]
 }
 
 # says_no_answer MESSAGE: whether a command of Slurm says that the controller did not answer.
-says_no_answer() { grep -qiE 'contact|connect|timed out|transmitted|temporarily' <<<"$1"; }
+says_no_answer() {
+    local words='unable to contact|connect failure|connection (refused|reset|timed out)|timed out on send/recv'
+    grep -qiE "$words|cannot be transmitted|zero bytes were transmitted|temporarily un" <<<"$1"
+}
 
 # Prints the nodes that this job has excluded: first those that the fewest starts named, of these first the oldest exclusion.
 least_guilty() {

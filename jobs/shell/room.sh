@@ -9,7 +9,7 @@ lack_of_address_space() {
     limit=$(ulimit -v)
     if [ "$limit" = unlimited ] || [ "$limit" -ge "$NEEDED_ADDRESSES_KIB" ]; then return 0; fi
     echo "the limit on the address space, $((limit / 1024)) MiB (ulimit -v), is below the $((NEEDED_ADDRESSES_KIB / 1024)) MiB" \
-         "that a program needs; remove it: ulimit -v unlimited"
+         "that a program needs; remove it in the shell that starts or submits the run: ulimit -v unlimited"
     return 2
 }
 
@@ -17,7 +17,7 @@ lack_of_address_space() {
 # MPI 4.1 makes two shared segments of 4 MiB and some small files there; it makes a folder that is absent.
 readonly NEEDED_TEMPORARY_KIB=9216
 lack_of_temporary_space() {
-    local folder=${TMPDIR:-${TEMP:-${TMP:-/tmp}}} here file said
+    local folder=${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}} here file said
     here=$folder
     while [[ $here = */* ]] && [ ! -e "$here" ]; do here=${here%/*}; done
     said=$(export LC_ALL=C

@@ -184,7 +184,7 @@ Environment Environment::read() {
     env.local_rank = integer_of("OMPI_COMM_WORLD_LOCAL_RANK", integer_of("SLURM_LOCALID", 0));
     const std::string of_launcher = text_of("PMIX_SERVER_TMPDIR");
     env.mpi_folder = {of_launcher, !of_launcher.empty()};
-    for (const char* const variable : {"TMPDIR", "TEMP", "TMP"})
+    for (const char* const variable : {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"})
         if (env.mpi_folder.path.empty()) env.mpi_folder.path = text_of(variable);
     if (env.mpi_folder.path.empty()) env.mpi_folder.path = "/tmp";
     env.slurm_job_id = text_of("SLURM_JOB_ID");

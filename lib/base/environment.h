@@ -35,7 +35,7 @@ struct Environment {
     int local_rank = 0;
     /// The folder in which Open MPI keeps files of this process on its node.
     struct MpiFolder {
-        std::string path;  // PMIX_SERVER_TMPDIR, TMPDIR, TEMP or TMP, the first that is set; else /tmp
+        std::string path;  // the first of PMIX_SERVER_TMPDIR, OMPI_MCA_orte_tmpdir_base, TMPDIR, ...
         bool is_of_launcher = false;  // PMIX_SERVER_TMPDIR is set: a launcher has made its files there
     };
     MpiFolder mpi_folder;

@@ -22,7 +22,6 @@ constexpr Mark kMarks[] = {
     {0, "PK\3\4", "a zip archive, or weights that PyTorch pickled (.pth, .pt, .bin)"},
     {0, "\x80\2", kPickle},
     {0, "\x80\4", kPickle},
-    {8, "{\"", "a safetensors file"},
     {0, "\x89HDF", "an HDF5 file"},
     {0, "PAR1\x15", "a Parquet file"},
     {0, "ARROW1", "an Arrow file"},
@@ -39,18 +38,28 @@ constexpr Mark kMarks[] = {
     {0, "%PDF-", "a PDF document"},
 };
 
+/// A control character that texts do not have. They have white space, "\b", colours of a terminal (ESC) and
+/// separators of records.
 bool is_control(char byte) {
-    return (byte >= 0 && byte < ' ' && (byte < '\t' || byte > '\r') && byte != '\x1b') || byte == '\x7f';
+    return (byte >= 0 && byte < '\b') || (byte > '\r' && byte < '\x1b') || byte == '\x7f';
 }
 
-/// Text of ASCII characters in UTF-16 without a mark: each second byte is zero, and no other.
+/// UTF-16 without a mark, mostly of ASCII characters: most bytes at even or at odd places are zero, and none
+/// at the others.
 std::string_view utf16_without_mark(std::string_view first) {
+    constexpr size_t kMinPairs = 4;
     size_t zeros[2] = {};
     for (size_t i = 0; i < first.size(); ++i) zeros[i % 2] += first[i] == 0;
-    const size_t half = first.size() / 2;
-    if (half < 4 || zeros[0] + zeros[1] < half || (zeros[0] > 0 && zeros[1] > 0)) return "";
+    const size_t num_pairs = first.size() / 2, num_zeros = zeros[0] + zeros[1];
+    if (num_pairs < kMinPairs || num_zeros * 5 < num_pairs * 4 || (zeros[0] > 0 && zeros[1] > 0)) return "";
     return zeros[0] > 0 ? "UTF-16 text, which `iconv -f UTF-16BE -t UTF-8` converts"
                         : "UTF-16 text, which `iconv -f UTF-16LE -t UTF-8` converts";
+}
+
+/// The size of the header, 8 bytes with the low ones first, and the header, which is JSON.
+bool is_safetensors(std::string_view first) {
+    constexpr std::string_view kHighBytes("\0\0\0", 3);
+    return first.size() > 9 && first.substr(5, 3) == kHighBytes && first.substr(8).starts_with("{\"");
 }
 
 std::pair<std::string_view, std::string_view> split(std::string_view key) {
@@ -99,6 +108,7 @@ std::string kind_of_content(std::string_view first) {
     first = first.substr(0, kMaxBytes);
     const std::string_view utf16 = utf16_without_mark(first);
     if (!utf16.empty()) return std::string(utf16);
+    if (is_safetensors(first)) return "a safetensors file";
     // Text has few control characters. A tenth of random or compressed bytes are some.
     constexpr size_t kMinControls = 4, kMinShare = 20;
     const size_t num_controls = std::ranges::count_if(first, is_control);

@@ -134,8 +134,7 @@ void require_address_space() {
     if (probe == MAP_FAILED) {
         throw UserError(
             "the limit on the address space, {} MiB (ulimit -v), leaves less than {} MiB beside the "
-            "libraries; "
-            "remove it: ulimit -v unlimited",
+            "libraries; remove it in the shell that starts or submits the run: ulimit -v unlimited",
             limit.rlim_cur >> 20, kNeededBytes >> 20);
     }
     munmap(probe, kNeededBytes);

@@ -44,7 +44,7 @@ UserBlock read_block(const RawFile& file) {
         throw DamageError("{} is truncated: it has {} bytes, but at least {} were expected", place, size,
                           kUserBlockBytes);
     }
-    if (!text.starts_with(kMagic)) refuse_begin(file, text);
+    if (!text.starts_with(kMagic)) refuse_begin(file, text.substr(0, std::min(size, kUserBlockBytes)));
     const UserBlock block = parse_user_block(text, place);
     if (block.num_bytes != size) {
         throw DamageError("{} is {}: it has {} bytes, but {} were expected", place,

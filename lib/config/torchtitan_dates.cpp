@@ -43,7 +43,8 @@ void decide_frequencies(const std::string& date, Arrival& arrival) {
     if (date.empty()) {
         arrival.warnings.push_back(
             fmt::format("TorchTitan did not scale the frequencies of llama3 {} before 2025-10-08, and the "
-                        "translation does: if the file is older, give {}",
+                        "translation does, unless model.hf_assets_path has a config.json that says "
+                        "otherwise: if the file is older, give {}",
                         flavor, kDateOption));
     } else if (flavor == "405B") {
         arrival.keys.push_back(

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -137,7 +136,6 @@ std::string line(const Row& cells, const Widths& widths) {
 /// Shows a value as the harness does, but with an exponent if it has more digits than people read.
 std::string shown_number(double value) {
     constexpr double kMaxPlain = 1e7;
-    if (std::isinf(value)) return fmt::format(">{:.0e}", std::numeric_limits<double>::max());
     return std::abs(value) < kMaxPlain ? fmt::format("{:.4f}", value) : fmt::format("{:.4e}", value);
 }
 

@@ -76,12 +76,15 @@ void require_expected_size(const Environment& environment, int size) {
 }
 
 /// Throws RunError if the folder in which Open MPI keeps its files has no room for them. Open MPI itself
-/// would print many lines without the folder's name, or hang. Open MPI makes a folder that is absent.
+/// would print many lines without the folder's name, or hang. Open MPI makes its own folder if that is
+/// absent. A container may lack that of the launcher, and the launcher may then do without.
 void require_space_for_mpi(const Environment& environment) {
     // Open MPI 4.1 makes two shared segments of 4 MiB and some small files. A launcher has made its own.
-    const off_t needed_bytes = environment.mpi_folder.is_of_launcher ? 64 << 10 : 9 << 20;
+    const bool is_of_launcher = environment.mpi_folder.is_of_launcher;
+    const off_t needed_bytes = is_of_launcher ? 64 << 10 : 9 << 20;
     std::filesystem::path folder = environment.mpi_folder.path;
     std::error_code ignored;
+    if (is_of_launcher && !std::filesystem::exists(folder, ignored)) return;
     while (folder.has_relative_path() && !std::filesystem::exists(folder, ignored))
         folder = folder.parent_path();
     std::string name = folder / "argosy-XXXXXX";
@@ -91,10 +94,13 @@ void require_space_for_mpi(const Environment& environment) {
         close(file);
         unlink(name.c_str());
     }
-    if (reason != ENOSPC && reason != EDQUOT && reason != EROFS) return;  // MPI may need less than this test
+    const bool is_full = reason == ENOSPC || reason == EDQUOT;
+    if (!is_full && (reason != EROFS || is_of_launcher)) return;  // MPI may need less than this test
     throw RunError("the temporary folder {} has no room for the {} KiB that MPI needs: {}; {}",
                    environment.mpi_folder.path, needed_bytes >> 10, std::generic_category().message(reason),
-                   "make room there, or set TMPDIR to a folder on another file system of this machine");
+                   is_of_launcher
+                       ? "make room there (PMIX_SERVER_TMPDIR, which the launcher has chosen)"
+                       : "make room there, or set TMPDIR to a folder on another file system of this machine");
 }
 
 void start(int* argc, char*** argv) {

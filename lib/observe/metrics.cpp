@@ -256,8 +256,8 @@ std::string log_line(const StepWindow& window, const JobFigures& job) {
                                    {0, " " + with_unit(rates.tokens_per_second) + " tok/s"}};
     for (int rank = 2; const std::string& text : utilisation(rates, job))
         figures.push_back({std::exchange(rank, 7), text});
-    figures.push_back({3, " " + gibibyte_column(window.peak_bytes, 5, 2)});
-    if (!times.exposed_ms.empty()) figures.push_back({4, share("exposed", times.all_exposed_ms())});
+    figures.push_back({4, " " + gibibyte_column(window.peak_bytes, 5, 2)});
+    if (!times.exposed_ms.empty()) figures.push_back({3, share("exposed", times.all_exposed_ms())});
     figures.push_back({6, share("data", times.data_ms)});
     if (newest.memory.allocator && newest.memory.allocator->num_retries > 0)
         figures.push_back({1, fmt::format("  retries {}", newest.memory.allocator->num_retries)});

@@ -61,10 +61,14 @@ class Analysis {
         return found == waiting_.end() ? nullptr : &*found;
     }
 
-    double max_limit_seconds() const {
-        double seconds = 0;
-        for (const auto& [rank, wait] : waiting_) seconds = std::max(seconds, wait->limit_seconds);
-        return seconds;
+    /// Whether a wait for the file system explains why a rank has not done what others wait for. After its
+    /// end it does as long as the others' waits, without its time, are within their limits.
+    bool explains(const std::optional<StorageWait>& storage) const {
+        if (!storage || !storage->is_long()) return false;
+        const double stood_seconds = storage->waited_seconds, since = storage->seconds_since_end.value_or(0);
+        return !storage->seconds_since_end || std::ranges::all_of(waiting_, [&](const WaitingRank& one) {
+            return std::max(one.wait->waited_seconds - stood_seconds, since) <= one.wait->limit_seconds;
+        });
     }
 
     /// Whether a wait for other ranks is late.
@@ -162,12 +166,6 @@ class Analysis {
     std::vector<size_t> num_waits_;  // by rank
     std::unordered_map<uint64_t, Awaited> awaited_;
 };
-
-/// Whether a wait for the file system explains why a rank has done nothing else. After its end the rank has
-/// `grace_seconds` to do what the others wait for.
-bool explains(const std::optional<StorageWait>& storage, double grace_seconds) {
-    return storage && storage->is_long() && storage->seconds_since_end.value_or(0) <= grace_seconds;
-}
 
 /// "rank 0, 4 (writing 'run/metrics.jsonl' for 900 s)", about the longest of these waits. Behind a wait that
 /// has ended: "for 120 s, until 3 s ago".
@@ -273,10 +271,9 @@ std::optional<RootCause> find_root_cause(const Reports& reports) {
     if (!late && !any_error) return std::nullopt;
     const Analysis analysis(reports);
     std::vector<int> missing = analysis.missing(), on_storage;
-    const double grace_seconds = analysis.max_limit_seconds();
     std::erase_if(missing, [&](int rank) {
         const auto report = reports.by_rank.find(rank);
-        if (report == reports.by_rank.end() || !explains(report->second.storage, grace_seconds)) return false;
+        if (report == reports.by_rank.end() || !analysis.explains(report->second.storage)) return false;
         on_storage.push_back(rank);
         return true;
     });
@@ -294,7 +291,7 @@ std::optional<RootCause> find_root_cause(const Reports& reports) {
         found.cause.details += analysis.last_operation_of(found.cause.missing);
     }
     if (!on_storage.empty())
-        found.cause.details += ". Waiting for the file system: " + text_of_storage(reports, on_storage);
+        found.cause.details += ". Waits for the file system: " + text_of_storage(reports, on_storage);
     if (any_error) found.error = fmt::format("rank {} reports: {}", failed->first, failed->second.error);
     return found;
 }

@@ -203,7 +203,7 @@ printf '%s\n' n2 n3 n4 >"$folder/up"
 excluded=user1 job 9
 asks n2,n3,n4,user1
 silent "too few nodes"
-says "Slurm does not answer whether 1 nodes are usable, so the next start asks for all of them"
+says "Slurm does not answer whether 1 node(s) are usable, so the next start asks for 1"
 [ ! -e "$run/next_start" ] || fail "a controller that does not answer leaves next_start"
 # It answers the second time, and enough nodes are usable.
 echo n5 >>"$folder/up"

@@ -58,12 +58,12 @@ TEST(LogLine, FitsATerminalOf120Columns) {
     }
 }
 
-TEST(LogLine, LongRunsHaveTheShareOfExposedCommunicationWhileItFits) {
+TEST(LogLine, LongRunsKeepTheShareOfExposedCommunicationBeforeMemory) {
     StepWindow window = sample_window();
     window.final_step = 99999;
     EXPECT_TRUE(log_line(window, sample_job()).ends_with("%  1.50 GiB  exposed  12%  ETA 1:02:03"));
     window.final_step = 100000;
-    EXPECT_TRUE(log_line(window, sample_job()).ends_with("%  1.50 GiB  ETA 1:02:03"));
+    EXPECT_TRUE(log_line(window, sample_job()).ends_with("%  exposed  12%  ETA 1:02:03"));
 }
 
 TEST(LogLine, TheTimeLeftKeepsItsWidth) {

@@ -98,10 +98,10 @@ class ArrivingTest(PretrainTest):
         self.assertEqual(again, loss)
 
     def test_translations_plan_as_they_are(self):
-        """Files as published name a tokenizer's folder or file that is not here, without a config.json."""
+        """A file names a tokenizer's folder or file that is not here, and no config.json."""
         titan = TITAN.replace("./tests/assets/tokenizer", "./assets/hf/absent")
         former = TITAN.replace("hf_assets_path = \"./tests/assets/tokenizer\"", "tokenizer_path = \"./assets/tokenizer.model\"")
-        former = former.replace("local_batch_size", "batch_size").replace("training.", "")
+        former = former.replace("local_batch_size", "batch_size")
         for flag, text, changes, gpus in (
                 ("--from-torchtitan", titan, {}, 2),
                 ("--from-torchtitan", titan, {"debugmodel": "8B"}, 8),

@@ -95,11 +95,11 @@ class NoRoomToStart(WithDisk):
         for kib in (300_000, 700_000):  # the libraries of the programs do not load with 300 MB
             done = limited(kib, run.MPIRUN, 2, run.PRETRAIN, "--version")
             self.assert_refused(done, 2, f"mpirun.sh: error: the limit on the address space, {kib // 1024} MiB (ulimit -v), is below "
-                                "the 1024 MiB", "remove it: ulimit -v unlimited")
+                                "the 1024 MiB", "remove it in the shell that starts or submits the run: ulimit -v unlimited")
         for program, kib in (("pretrain", 700_000), ("prepare-data", 400_000)):
             done = limited(kib, run.PRETRAIN.parent / program, "--version")
             self.assert_refused(done, 2, f"{program}: error", f"the limit on the address space, {kib // 1024} MiB (ulimit -v), leaves "
-                                "less than 512 MiB beside the libraries; remove it: ulimit -v unlimited")
+                                "less than 512 MiB beside the libraries; remove it in the shell that starts or submits the run: ulimit -v unlimited")
         done = limited(1 << 20, run.MPIRUN, 2, run.PRETRAIN, "--version")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 

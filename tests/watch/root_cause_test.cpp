@@ -239,6 +239,8 @@ TEST(RootCause, IsNoRankWhoseLongWaitForTheFileSystemHasJustEnded) {
     EXPECT_EQ(text_after(950, kTimeout - 1), "");  // beyond its own limit, but the file system has answered
     EXPECT_TRUE(has(text_after(790, kTimeout + 1), "; missing: rank 0."));
     EXPECT_TRUE(has(text_after(0.5, 0), "; missing: rank 0."));
+    EXPECT_TRUE(
+        has(text_after(1.1, 0.9 * kTimeout), "; missing: rank 0."));  // the others waited before it, too
     Report own = on_storage(790);
     own.storage->seconds_since_end = 3;
     const std::string text = text_of({{0, own}, {1, waits}, {2, report({idle("tp", {0, 1, 2}, 0)})}}, 3);
@@ -291,7 +293,7 @@ TEST(RootCause, IsARankThatIsMissingBesideOneThatWaitsForTheFileSystem) {
     const std::string text =
         text_of({{0, on_storage(90)}, {1, waits}, {2, report({idle("tp", {0, 1, 2}, 0)})}}, 3);
     EXPECT_TRUE(has(text, "; missing: rank 2.")) << text;
-    EXPECT_TRUE(has(text, ". Waiting for the file system: rank 0 (writing 'run/metrics.jsonl' for 90 s)"))
+    EXPECT_TRUE(has(text, ". Waits for the file system: rank 0 (writing 'run/metrics.jsonl' for 90 s)"))
         << text;
 }
 

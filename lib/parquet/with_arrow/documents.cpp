@@ -21,8 +21,12 @@
 namespace argosy::parquet {
 namespace {
 
-/// Refuses a file that Arrow cannot read. A Parquet file, which its first bytes tell, is damaged.
-[[noreturn]] void refuse(const std::string& place, const std::string& reason) {
+/// Refuses a file that Arrow cannot read. A Parquet file, which its first bytes tell, is damaged, unless
+/// Arrow lacks what it needs, such as a codec.
+[[noreturn]] void refuse(const std::string& place, const arrow::Status& status) {
+    const std::string& reason = status.message();
+    if (status.IsNotImplemented() || status.IsOutOfMemory())
+        throw UserError("cannot read {}; Parquet's reader says: {}", place, reason);
     const RawFile file = RawFile::open_to_read(place);
     std::string first(std::min<int64_t>(file.size_bytes(), 4096), '\0');
     file.read_at(0, std::as_writable_bytes(std::span(first)));
@@ -37,7 +41,7 @@ namespace {
 template <class Value>
 Value value_of(arrow::Result<Value> result, const std::string& place) {
     if (result.ok()) return std::move(result).ValueUnsafe();
-    refuse(place, result.status().message());
+    refuse(place, result.status());
 }
 
 class ParquetDocuments : public data::DocumentReader {
@@ -84,7 +88,7 @@ class ParquetDocuments : public data::DocumentReader {
     int column_index(const std::string& name) const {
         std::shared_ptr<arrow::Schema> schema;
         const arrow::Status status = reader_->GetSchema(&schema);
-        if (!status.ok()) refuse(place_, status.message());
+        if (!status.ok()) refuse(place_, status);
         const int field = schema->GetFieldIndex(name);
         if (field < 0) {
             throw UserError("{} has no column '{}' (--column); its columns are: {}", place_, name,
