@@ -28,11 +28,18 @@ constexpr const char* kAbout =
     "ranks hold the weights: each all of them, or its share on the axes of --*-parallel-degree. The results\n"
     "are the same. Each rank takes one GPU of its node if there are any.\n";
 
-/// The readers: those that records name by their keys, and in a second line those of public data sets.
+/// The readers: those that records name by their keys, and in further lines those of public data sets.
 std::string reader_names() {
+    constexpr size_t kMaxColumns = 64;
     std::string own, others;
+    size_t columns = 0;
     for (const eval::Reader& reader : eval::readers()) {
-        (reader.keys.empty() ? others : own) += fmt::format("{} ", reader.name);
+        const std::string name = fmt::format("{} ", reader.name);
+        if (reader.keys.empty() && (columns += name.size()) > kMaxColumns) {
+            others += '\n';
+            columns = name.size();
+        }
+        (reader.keys.empty() ? others : own) += name;
     }
     return fmt::format("{}\n{}", own, others);
 }

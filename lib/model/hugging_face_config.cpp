@@ -147,7 +147,7 @@ struct Family {
     int64_t max_context;      // transformers' default if config.json has none
     const char* unused_keys;  // keys of the family's configuration that do not change the model
 };
-constexpr const char* kQwenKeys = " sliding_window max_window_layers";  // where no layer has a window
+constexpr const char* kQwenKeys = " sliding_window max_window_layers use_sliding_window";
 constexpr Family kFamilies[] = {{"llama3", "llama", "LlamaForCausalLM", 2048, " pretraining_tp"},
                                 {"mistral", "mistral", "MistralForCausalLM", 131072, ""},
                                 {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768, kQwenKeys},
@@ -238,7 +238,7 @@ void read_heads(const Reader& config, ModelSpec& spec) {
 
 void refuse_unsupported(const Reader& config, const ModelSpec& spec) {
     config.require<std::string>("hidden_act", "silu");
-    // Qwen's layers from number max_window_layers on have the window; 28 is transformers' default.
+    // Qwen's layers from max_window_layers on, by default 28, have the window.
     const int64_t full = spec.name.starts_with("qwen") ? config.get<int64_t>("max_window_layers", 28) : 0;
     if (full < spec.num_layers) config.require("use_sliding_window", false);
     config.require("partial_rotary_factor", 1.0);

@@ -34,8 +34,8 @@ std::optional<ValidationResult> Validation::run(StopAgreement& stop) {
     if (!num_tokens) return {};
     if (*num_tokens == 0) {
         if (mesh_.world().rank() == 0) {
-            spdlog::warn("no token of the {} validation batches counts as a target, so there is no result",
-                         num_batches_);
+            spdlog::warn("no token of the {} validation samples counts as a target, so there is no result",
+                         num_samples_);
         }
         return {};
     }

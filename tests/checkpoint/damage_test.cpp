@@ -48,7 +48,7 @@ std::string region_name(const std::vector<Region>& regions, int64_t at) {
     for (const Region& region : regions) {
         if (at >= region.begin && at < region.end) return region.name;
     }
-    return at < 18 ? "not a checkpoint file" : "outside the tensors";  // 18: the mark of our files
+    return at < 18 ? "does not begin with" : "outside the tensors";  // 18: the mark of our files
 }
 
 /// Flips a bit of the file while this object lives.

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "expect_error.h"
 #include "model/model_spec.h"
 
 namespace argosy::model {

@@ -103,7 +103,7 @@ TEST(PeakLine, HasTheDatasheetsPeakIfKnown) {
 TEST(LogLine, CountsSkippedUpdatesAndRetriesBeforeMostOtherFigures) {
     StepWindow window = sample_window();
     window.newest.skipped_updates = 3;
-    EXPECT_TRUE(log_line(window, sample_job()).ends_with("MFU   3.2%  1.50 GiB  skipped 3  ETA 1:02:03"));
+    EXPECT_TRUE(log_line(window, sample_job()).ends_with("MFU   3.2%  exposed  12%  skipped 3  ETA 1:02:03"));
     window.newest.memory.allocator = {.num_retries = 2};
     EXPECT_TRUE(log_line(window, sample_job()).ends_with("  MFU   3.2%  retries 2  skipped 3  ETA 1:02:03"));
 }

@@ -9,7 +9,7 @@ FOREVER = {"training__steps": 1000000, "lr_scheduler__warmup_steps": 0, "optimiz
 LIVE = re.compile(r"\r(step[^\r\n\x1b]*)\x1b\[K")
 ETA = r"ETA (?:\d:\d\d:\d\d|\d\dh \d\dm)"
 TEXT = re.compile(rf"step +(\d+)/(\d+) +([\d.]+)%  {ETA}  loss +\d\.\d{{4}}  +[\d.]+[ kM] tok/s"
-                  r"  (?:of GEMM +[\d.]+%| *[\d.]+ TFLOP/s)  +\d\.\d{3} GiB")
+                  r"  (?:of GEMM +[\d.]+%| *[\d.]+(?:e-\d+)? TFLOP/s)  +\d\.\d{3} GiB")
 MESSAGE = re.compile(r"\d\d:\d\d:\d\d [IW] (?:\[\d\] )?(?P<text>.*)")
 PLAIN = re.compile(rf"step +(\d+)/\d+  loss .* {ETA}")
 

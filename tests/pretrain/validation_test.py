@@ -133,7 +133,7 @@ class Validation(run.PretrainTest):
         done = self.run_ranks(2, *self.small(validation__enable=True, validation__dataset_path=valid, validation__steps=2,
                                              validation__freq=4))
         self.assert_code(done, 0)
-        self.assertEqual(done.stderr.count("no token of the 2 validation batches counts"), 1, done)
+        self.assertEqual(done.stderr.count("no token of the 4 validation samples counts"), 1, done)
         self.assertFalse(any("validation_loss" in step for step in self.steps()))
 
     def test_a_signal_ends_it(self):

@@ -160,7 +160,7 @@ std::unique_ptr<data::DocumentReader> open_documents(const data::InputRange& ran
     try {
         return std::make_unique<ParquetDocuments>(range, column);
     } catch (const ::parquet::ParquetException& error) {
-        refuse(range.path.string(), error.what());
+        refuse(range.path.string(), arrow::Status::Invalid(error.what()));
     }
 }
 
