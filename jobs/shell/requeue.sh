@@ -74,9 +74,8 @@ check_time_limit() {
 }
 
 # The file `restarts` counts the starts of this job: "job step starts quick inside": the starts since the newest step last
-# changed, the successive quick starts, and the starts inside the job. A start is quick if it ended within QUICK_SECONDS and saved
-# no step. Another job counts from 0, because a person submitted it. read_restarts sets variables of these names; read_end also
-# counts the start that ends now.
+# changed, the successive starts that ended within QUICK_SECONDS, and the starts inside the job. Another job counts from 0,
+# because a person submitted it. read_restarts sets variables of these names; read_end also counts the start that ends now.
 readonly QUICK_SECONDS=600
 read_restarts() {
     counted_job='' counted_step=0 starts=0 quick=0 inside=0
@@ -85,11 +84,8 @@ read_restarts() {
     if [ "$counted_job" != "$job_id" ]; then counted_step='' starts=0 quick=0 inside=0; fi
 }
 read_end() {
-    local newest
-    newest=$(newest_step)
     read_restarts
-    quick=$((quick + 1))
-    if [ $((SECONDS - start_began)) -ge "$QUICK_SECONDS" ] || [ "$newest" != "${counted_step:-$newest}" ]; then quick=0; fi
+    if [ $((SECONDS - start_began)) -lt "$QUICK_SECONDS" ]; then quick=$((quick + 1)); else quick=0; fi
 }
 
 # Counts this start. Returns 1 after too many starts.
@@ -112,7 +108,7 @@ count_restart() {
 }
 
 # Prints the seconds that the job must wait before it starts again; 0: as long as Slurm wants (AuthInfo's cred_expire, two
-# minutes). The wait doubles with each further quick start, up to an hour.
+# minutes). The wait doubles with each further start that ended quickly, up to an hour.
 restart_delay() {
     local counted_job counted_step starts quick inside delay=0
     [ -n "$run" ] || { echo 0; return; }
@@ -217,7 +213,7 @@ lacks_nodes() {
 
 # says_no_answer MESSAGE: whether a command of Slurm says that the controller did not answer.
 says_no_answer() {
-    local words='unable to contact|connect failure|connection (refused|reset|timed out)|timed out on send/recv'
+    local words='unable to contact|connect(ion)? failure|connection (refused|reset|timed out)|not connected|(send|receive) failure|timed out on send/recv'
     grep -qiE "$words|cannot be transmitted|zero bytes were transmitted|temporarily un" <<<"$1"
 }
 
@@ -250,7 +246,7 @@ requeue() {
     # shellcheck disable=SC2086
     [ -z "$request" ] || change $request
     [ "$delay" -gt 0 ] || return 0
-    say "the job starts in $delay s at the earliest, because its last starts ended within $QUICK_SECONDS s each and saved no step"
+    say "the job starts in $delay s at the earliest, because its last starts ended quickly"
     change "StartTime=now+$delay"
 }
 

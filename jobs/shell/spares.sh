@@ -79,6 +79,7 @@ start_again() {
     [ -z "$named" ] || exclude "$(paste -sd, <<<"$named")"
     replaced=$([ -z "$bad_nodes" ] || grep -xF -- "$bad_nodes" <<<"$training_nodes")
     read_end
+    [ "$(newest_step)" = "$counted_step" ] || quick=0  # a start that saved is no reason to give up the job's nodes
     may_start_again || return 1
     choose_nodes
     record end "$code" continued
