@@ -274,11 +274,11 @@ rm "$folder/saves-nothing"
 grep -qx "requeue 17" "$folder/asked" || fail "not requeued after two attempts"
 if grep -q ExcNodeList "$folder/asked"; then fail "deletes exclusions that it does not know: $(<"$folder/asked")"; fi
 grep -q "StartTime=" "$folder/asked" || fail "no delay: $(<"$folder/asked")"
-# A start that saved a step is not quick, however soon it ended.
+# A start that ended quickly delays the requeue also if it saved a step.
 echo "17 0 1 3" >"$run/restarts"
 job 10
-if grep -q "StartTime=" "$folder/asked"; then fail "a start that saved a step waits: $(<"$folder/asked")"; fi
-[ "$(cut -d' ' -f4 "$run/restarts")" = 0 ] || fail "a start that saved a step counts as quick: $(<"$run/restarts")"
+grep -q "StartTime=" "$folder/asked" || fail "a start that saved a step and ended quickly does not wait"
+[ "$(cut -d' ' -f4 "$run/restarts")" = 4 ] || fail "a start that saved a step does not count as quick: $(<"$run/restarts")"
 printf "%s\n" "Requested operation is presently disabled"{,} >"$folder/refusal"
 echo "17 0 1 3" >"$run/restarts"
 job 11
