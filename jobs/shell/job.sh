@@ -115,7 +115,8 @@ launch() {
 }
 
 # end_stopped_rank LAUNCHER: kills a lone rank that is stopped (SIGSTOP) for ARGOSY_STOPPED_SECONDS (0: never), because it
-# has no peer whose watchdog would name it, and then returns 76, the code of the watchdog. A job that Slurm suspends stops this shell as well, so that time does not count.
+# has no peer whose watchdog would name it, and then returns 76, the code of the watchdog. A job that Slurm suspends stops this
+# shell as well, so that time does not count.
 end_stopped_rank() {
     local limit=$ARGOSY_STOPPED_SECONDS seconds=0 pause
     pause=$((limit < 100 ? (limit + 9) / 10 : 10))

@@ -1,4 +1,4 @@
-// What a user meant by a word that is not known, and what the file is that a user named in place of another.
+// The word that a user meant by an unknown one, and the form of a file that a user named by mistake.
 #pragma once
 
 #include <string>

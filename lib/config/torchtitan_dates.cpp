@@ -1,4 +1,4 @@
-// What a file of TorchTitan leaves to its time: the date of the TorchTitan that read it decides.
+// Settings that a file of TorchTitan leaves to the date of the TorchTitan that read it.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -148,7 +148,7 @@ std::string validation_line(const StepMetrics& metrics, int64_t final_step);
 /// The line of an evaluated task: step n/N, task, and each metric with its standard error.
 std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task, int64_t final_step);
 
-/// The log line. With the log's prefix it fits a terminal of 120 columns: it has the figures that fit, the
+/// The log line, which fits a terminal of 120 columns with the log's prefix. The figures that fit are, the
 /// most important first: the newest step's n/N, loss and gradient norm, tokens/s of the job and the ETA; the
 /// allocator's retries and the skipped updates, if any; the share of the datasheet's peak ("MFU"), else of
 /// the measured peak ("of GEMM"), else model TFLOP/s of a device (causal); the share of the wall time
