@@ -1,9 +1,10 @@
-// Lists in messages.
+// Lists and scores in messages.
 #pragma once
 
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <iterator>
 #include <string>
@@ -16,6 +17,13 @@ std::string listed(const Items& items, size_t max_named = 16) {
     const size_t num_items = std::size(items), num_named = std::min(num_items, max_named);
     const std::string named = fmt::format("{}", fmt::join(items.begin(), items.begin() + num_named, ", "));
     return num_named < num_items ? fmt::format("{} and {} more", named, num_items - num_named) : named;
+}
+
+/// A score with four places, as lm-evaluation-harness shows it: 0.4321. A perplexity may have hundreds of
+/// digits, so it has an exponent from 1e7 on.
+inline std::string score_text(double value) {
+    constexpr double kMaxPlain = 1e7;
+    return std::abs(value) < kMaxPlain ? fmt::format("{:.4f}", value) : fmt::format("{:.4e}", value);
 }
 
 }  // namespace argosy

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "base/error.h"
 #include "base/program.h"
 #include "base/strict_json.h"
+#include "base/text.h"
 
 namespace argosy::eval {
 namespace {
@@ -133,12 +133,6 @@ std::string line(const Row& cells, const Widths& widths) {
     return text + '\n';
 }
 
-/// Shows a value as the harness does, but with an exponent if it has more digits than people read.
-std::string shown_number(double value) {
-    constexpr double kMaxPlain = 1e7;
-    return std::abs(value) < kMaxPlain ? fmt::format("{:.4f}", value) : fmt::format("{:.4e}", value);
-}
-
 Row row_of(const TaskResult& result, const MetricValue& found) {
     constexpr const char *kUp = "\u2191", *kDown = "\u2193", *kPlusMinus = "\u00b1";
     const bool higher = found.metric->higher_is_better;
@@ -148,9 +142,9 @@ Row row_of(const TaskResult& result, const MetricValue& found) {
             std::to_string(result.task.num_fewshot),
             found.metric->name,
             higher ? kUp : kDown,
-            shown_number(found.value),
+            score_text(found.value),
             kPlusMinus,
-            found.standard_error ? shown_number(*found.standard_error) : kNotAvailable};
+            found.standard_error ? score_text(*found.standard_error) : kNotAvailable};
 }
 
 }  // namespace

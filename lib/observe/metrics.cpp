@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/text.h"
 #include "base/units.h"
 
 namespace argosy::observe {
@@ -231,12 +232,9 @@ std::string validation_line(const StepMetrics& metrics, int64_t final_step) {
 
 std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task, int64_t final_step) {
     std::string line = fmt::format("{}  {}", step_of_steps(metrics.step, final_step), task.task);
-    const auto number = [](double value) {  // a perplexity may have hundreds of digits
-        return std::abs(value) < 1e7 ? fmt::format("{:.4f}", value) : fmt::format("{:.4e}", value);
-    };
     for (const auto& [metric, value, error] : task.values) {
-        line += fmt::format("  {} {}", metric, number(value));
-        if (error) line += fmt::format(" +- {}", number(*error));
+        line += fmt::format("  {} {}", metric, score_text(value));
+        if (error) line += fmt::format(" +- {}", score_text(*error));
     }
     return line;
 }

@@ -151,10 +151,10 @@ std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task,
 /// The log line, which fits a terminal of 120 columns with the log's prefix. The figures that fit are, the
 /// most important first: the newest step's n/N, loss and gradient norm, tokens/s of the job and the ETA; the
 /// allocator's retries and the skipped updates, if any; the share of the datasheet's peak ("MFU"), else of
-/// the measured peak ("of GEMM"), else model TFLOP/s of a device (causal); the share of the wall time
-/// that is exposed communication, on several ranks; peak tensor memory; the learning rate; the share of waits for
-/// data; further shares of peaks. Speeds, memory and shares are those of the window. metrics.jsonl has all
-/// figures.
+/// the measured peak ("of GEMM"), else model TFLOP/s of a device (causal); the share of the wall
+/// time that is exposed communication, on several ranks; peak tensor memory; the learning rate; the share of
+/// waits for data; further shares of peaks. Speeds, memory and shares are those of the window. metrics.jsonl
+/// has all figures.
 std::string log_line(const StepWindow& window, const JobFigures& job);
 
 /// The live line: step n/N and the percentage done, the ETA, the loss, tokens/s and utilisation at the
