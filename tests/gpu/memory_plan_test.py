@@ -34,7 +34,7 @@ class Plan(run.PretrainTest):
             case = throughput.CASES[name]
             words = self.small(name, **{"model.name": case.name, "model.flavor": case.flavor,
                                         "training.mixed_precision_param": "bfloat16", **settings})
-            return self.run_ranks(1, *words, program=(GPU,), environment={"ARGOSY_FAKE_GPU_BYTES": "1"})
+            return self.run_ranks(1, *words, program=(GPU,), environment={"ARGOSY_FAKE_GPU_BYTES": "1024"})  # numbers of the start
 
         every = [(name, sizes, total) for name, (sizes, _) in memory_plan.CANDIDATES.items()
                  for total in memory_plan.TOTAL_BYTES.values()]

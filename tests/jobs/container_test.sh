@@ -41,6 +41,7 @@ stand_in programs/pretrain <<PRETRAIN
 case "\$*" in *--print-config) exec cat $folder/settings ;; esac
 mkdir -p $run/checkpoint/step-00000001
 PRETRAIN
+stand_in programs/preflight <<<'true'
 
 submit() {
     : >"$folder/calls"
@@ -71,7 +72,10 @@ config+=" --parallelism.data_parallel_shard_degree -1 --job.dump_folder F/scratc
 # Apptainer: bind.sh runs outside of the container.
 apptainer="apptainer exec --nv --bind /data,/lustre:/mnt:ro image.sif F/programs/pretrain"
 submit ARGOSY_CONTAINER=image.sif ARGOSY_CONTAINER_MOUNTS=/data,/lustre:/mnt:ro
-expect_calls <<<"$apptainer --config SOURCE/configs/debug_cpu.toml --print-config"
+expect_calls <<CALLS
+$apptainer --config SOURCE/configs/debug_cpu.toml --print-config
+${apptainer%pretrain}preflight --variables 1,1
+CALLS
 job
 expect_calls <<CALLS
 GPUs  : srun $options env --block-signal=USR1 $scripts/bind.sh $apptainer $config --print-config

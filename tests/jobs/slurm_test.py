@@ -1,6 +1,6 @@
 """The templates of jobs/ on a Slurm of this machine's own, submitted as users do, with CPU ranks of a tiny model.
 
-All scenarios share one cluster and run at the same time, each in a folder of its own, since most of the time they wait.
+All scenarios share one cluster, and several run at the same time, each in a folder of its own.
 """
 import datetime
 import json

@@ -2,7 +2,7 @@
 LibTorch's operations, trains alike with other bits."""
 import run
 
-STEPS = {"training__steps": 20, "training__global_batch_size": 4}
+STEPS = {"training__steps": 20, "training__global_batch_size": 4, "lr_scheduler__warmup_steps": 3}
 BFLOAT16 = {"training__mixed_precision_param": "bfloat16"}
 FLOAT16 = {"training__mixed_precision_param": "float16"}
 SEPARATE = {"compile__enable": False}

@@ -147,7 +147,6 @@ class Gpu(run.PretrainTest):
         self.assertGreater(steps[-1]["memory_retries"], 0, steps)
         self.assertEqual(done.stderr.count("the allocator released all unused memory"), 1, done)
         self.assertIn("GiB reserved", done.stderr)
-        self.assertIn(f"allocator retries {steps[-1]['memory_retries']}", done.stderr)
 
     def test_a_step_that_does_not_fit(self):
         limit = int(0.9999 * self.peak_bytes())
