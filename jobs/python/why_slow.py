@@ -15,7 +15,7 @@ import statistics
 import sys
 
 from alternating import Attempts, compare, in_words, noise_of, table
-from run_metrics import lines_of_steps, speed_of, warmup_of
+from run_metrics import Speed
 from run_record import newest_lines, objects, read_config
 from slow_variants import Job, variants_of
 
@@ -90,34 +90,27 @@ def show(folder):
         print(f"  left out: {name}: {why}")
 
 
-def step_ms(path, steps):
-    """The median time of a run's steps after its warm-up; None if they are missing."""
-    return speed_of(list(lines_of_steps(path / "metrics.jsonl")), steps).step_ms
+def speed_of(folder):
+    return Speed(newest_lines(folder / "metrics.jsonl"))
 
 
 def diagnoses(path):
-    """What a run says at its end about its own speed (lib/observe/diagnosis.h)."""
-    lines = (path / "log").read_text(errors="replace").splitlines()
-    return [line.partition("diagnosis: ")[2] for line in lines if "diagnosis: " in line]
+    """What a run says at its end about its own speed: [(cause, sentence)] (lib/observe/diagnosis.h)."""
+    return re.findall(r"diagnosis \(([^)]*)\): (.*)", (path / "log").read_text(errors="replace"))
 
 
-def is_of_ranks(sentence):
-    """Whether the sentence compares ranks: with the median, or one of two with the other (lib/observe/rank_times.cpp)."""
-    return re.match(r"(all )?ranks? .* (slower|more) than (the median of|the other rank|rank) ", sentence) is not None
-
-
-def slow_ranks(paths, warmup):
+def slow_ranks(paths):
     """What the baseline's runs say at their end about slow ranks, if more than half of them do: (the sentences of the newest
     one, the share of the step by which the slowest rank computes longer than the median rank, half the range of that share)."""
     said, shares = [], []
     for path in paths:
-        found = [sentence for sentence in diagnoses(path) if is_of_ranks(sentence)]
+        found = [sentence for cause, sentence in diagnoses(path) if cause == "slow ranks"]
         if not found:
             continue
         said.append(found)
-        excess, total = 0.0, 0.0
+        excess, total, first = 0.0, 0.0, speed_of(path).lines[-1]["step"]
         for window in objects(path / "ranks.jsonl"):
-            if window.get("step", 0) - window.get("num_steps", 0) >= warmup:
+            if window.get("step", 0) - window.get("num_steps", 0) + 1 >= first:
                 times = [compute + data for compute, data in zip(window["compute_ms"], window["data_ms"])]
                 excess += window["num_steps"] * (max(times) - statistics.median_low(times))
                 total += window["num_steps"] * statistics.fmean(window["total_ms"])
@@ -148,7 +141,7 @@ def explain(facts, sound, ranks_said, rank_share, rank_noise):
 def own_speed(facts, baseline, noise):
     """A sentence if the run itself is slower than the same steps here."""
     run = pathlib.Path(facts["run"])
-    own = speed_of(newest_lines(run / "metrics.jsonl")).step_ms
+    own = speed_of(run).step_ms
     starts = list(objects(run / "starts.jsonl"))
     if own is None or not starts or starts[-1].get("ranks") != facts["ranks"]:
         return ""
@@ -161,9 +154,9 @@ def own_speed(facts, baseline, noise):
 
 def report(folder):
     facts = json.loads((folder / "variants.json").read_text())
-    attempts, steps = Attempts(folder), facts["steps"]
+    attempts = Attempts(folder)
     names = [BASELINE, *(one["name"] for one in facts["variants"])]
-    rounds = {name: [[ms for ms in (step_ms(path, steps) for path in paths) if ms is not None] for paths in attempts.of(name)]
+    rounds = {name: [[ms for ms in (speed_of(path).step_ms for path in paths) if ms] for paths in attempts.of(name)]
               for name in names}
     if not any(rounds[BASELINE]):
         print(f"why_slow: nothing was measured, because the baseline {attempts.failure(BASELINE)}. See {folder}/round-1/"
@@ -182,9 +175,9 @@ def report(folder):
     for name, why in facts["left_out"]:
         print(f"left out: {name}: {why}")
     paths = [path for of_round in attempts.of(BASELINE) for path in of_round]
-    for sentence in diagnoses(paths[-1]):
-        print(f"The baseline's diagnosis: {sentence}")
-    slow = slow_ranks(paths, warmup_of(steps))
+    for cause, sentence in diagnoses(paths[-1]):
+        print(f"The baseline's diagnosis ({cause}): {sentence}")
+    slow = slow_ranks(paths)
     noise = noise_of(rounds, BASELINE) or 1.0
     print(own_speed(facts, changes[BASELINE].median, noise), end="")
     found = explain(facts, {name: changes[name] for name in names if not attempts.failure(name)}, *slow)
