@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans the measurements of fabric_ab.sh and explains their results; fabric_ab.sh calls it.
 
-  fabric_ab.py plan FOLDER ...   writes plan (alternate.sh) and experiment.json
+  fabric_ab.py plan FOLDER ...   writes plan (alternate.sh) and facts.json
   fabric_ab.py show FOLDER       prints what the plan measures
   fabric_ab.py choose FOLDER     after the first part: writes confirm/plan with the variables that win, if some but not all do
   fabric_ab.py report FOLDER     prints the tables, writes the profile; ends with 1 if nothing was measured
@@ -13,7 +13,7 @@ import shlex
 import statistics
 import sys
 
-from alternating import Attempts, compare, in_words, noise_of, table
+from alternating import Attempts, compare, noise_of, outcome, plan_line, table
 from slow_variants import is_harmless
 
 WITHOUT, WITH, CHOSEN = "without", "with", "chosen"
@@ -37,7 +37,7 @@ def lines_of(facts, name, kept):
     """A variant: nccl-bench for each collective."""
     for collective in facts["collectives"]:
         command = [f"{facts['bin']}/nccl-bench", collective, *shlex.split(facts["sizes"]), "--json", f"@HERE@/{collective}.json"]
-        yield " ".join(map(shlex.quote, [name, str(facts["ranks"]), *environment_of(facts, kept), "--", *command])) + "\n"
+        yield plan_line(name, facts["ranks"], environment_of(facts, kept), command)
 
 
 def write_plan(folder, facts, variants):
@@ -63,7 +63,7 @@ def plan(arguments):
              "collectives": arguments.collectives.split(","), "bin": arguments.bin, "ranks": arguments.ranks,
              "output": str(arguments.output)}
     write_plan(arguments.folder, facts, variants_of(facts))
-    (arguments.folder / "experiment.json").write_text(json.dumps(facts, indent=1))
+    (arguments.folder / "facts.json").write_text(json.dumps(facts, indent=1))
 
 
 def show(facts):
@@ -114,11 +114,8 @@ class Measured:
             paths = [path for of_round in self.attempts.of(name) for path in of_round]
             cells = [[bandwidth(path, collective) for path in paths] for collective in self.facts["collectives"]]
             medians = [statistics.median(known) if known and all(known) else None for known in cells]
-            change, failure = changes[name], self.attempts.failure(name)
-            compared = change.percent is not None and name != WITHOUT
             rows.append([name, *(f"{median:.3g}" if median else "-" for median in medians),
-                         f"{change.percent:+.1f}" if compared else "-", f"{change.noise:.1f}" if compared else "-",
-                         failure or (in_words(change, False) if compared else "")])
+                         *outcome(changes[name], name == WITHOUT, self.attempts.failure(name), False)])
         return table(["variant", *(f"{name} GB/s" for name in self.facts["collectives"]), "change %", "noise %",
                       "than without"], rows)
 
@@ -240,7 +237,7 @@ def main():
     if arguments.action == "plan":
         plan(arguments)
         return
-    facts = {"harmless": {}} | json.loads((arguments.folder / "experiment.json").read_text())
+    facts = {"harmless": {}} | json.loads((arguments.folder / "facts.json").read_text())
     sys.exit({"show": lambda: show(facts), "choose": lambda: choose(arguments.folder, facts),
               "report": lambda: report(arguments.folder, facts)}[arguments.action]())
 

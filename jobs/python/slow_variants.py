@@ -5,7 +5,7 @@ import math
 import pathlib
 
 # The variables of SlowSetting's table (lib/base/environment.cpp), which a run on GPUs warns of, and this program's own that are
-# for tests. tests/jobs/why_slow_test.py compares the lists.
+# for tests. tests/jobs/alternating_test.py compares the lists.
 DEBUG_VARIABLES = (
     "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "NVIDIA_TF32_OVERRIDE", "NCCL_DEBUG", "NCCL_P2P_DISABLE",
     "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_GRAPH_REGISTER", "NCCL_LAUNCH_ORDER_IMPLICIT",

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plans the experiments of why_slow.sh and explains their results; why_slow.sh calls it.
 
-  why_slow.py plan FOLDER ...   FOLDER/config.toml is the run's configuration; writes plan (alternate.sh) and variants.json
+  why_slow.py plan FOLDER ...   FOLDER/config.toml is the run's configuration; writes plan (alternate.sh) and facts.json
   why_slow.py show FOLDER       prints what the plan tries, and what it leaves out
   why_slow.py report FOLDER     prints the table and the factor; ends with 1 if nothing was measured
 """
@@ -10,11 +10,10 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import statistics
 import sys
 
-from alternating import Attempts, compare, in_words, noise_of, table
+from alternating import Attempts, compare, noise_of, outcome, plan_line, table
 from run_metrics import Speed
 from run_record import newest_lines, objects, read_config
 from slow_variants import Job, variants_of
@@ -33,10 +32,6 @@ def base_options(config, steps):
                for word in ("--" + key, value)]
     return [*options, "--training.steps", str(steps), "--metrics.log_freq", str(max(1, steps // 4)),
             "--metrics.live_line", "never"]
-
-
-def line_of(name, ranks, environment, command):
-    return " ".join(map(shlex.quote, [name, str(ranks), *environment, "--", *command])) + "\n"
 
 
 def write_tokens(folder, config, bin_folder):
@@ -69,18 +64,18 @@ def plan(arguments):
         sys.exit(2)
     base = [f"{arguments.bin}/pretrain", "--config", str(folder / "config.toml"), *base_options(config, arguments.steps),
             "--job.dump_folder", "@HERE@"]
-    lines = [line_of(BASELINE, job.ranks, [], base)]
+    lines = [plan_line(BASELINE, job.ranks, [], base)]
     if any(one.name == "small_data" for one in variants):
-        lines.append(line_of("once", 1, [], write_tokens(folder, config, arguments.bin)))
-    lines += [line_of(one.name, one.ranks or job.ranks, one.environment, [*base, *one.options]) for one in variants]
+        lines.append(plan_line("once", 1, [], write_tokens(folder, config, arguments.bin)))
+    lines += [plan_line(one.name, one.ranks or job.ranks, one.environment, [*base, *one.options]) for one in variants]
     (folder / "plan").write_text("".join(lines))
-    (folder / "variants.json").write_text(json.dumps({
+    (folder / "facts.json").write_text(json.dumps({
         "run": str(arguments.run), "ranks": job.ranks, "steps": arguments.steps, "left_out": left_out,
         "variants": [vars(one) for one in variants]}, indent=1))
 
 
 def show(folder):
-    facts = json.loads((folder / "variants.json").read_text())
+    facts = json.loads((folder / "facts.json").read_text())
     print(f"the baseline: the run's configuration on {facts['ranks']} ranks, {facts['steps']} steps, without saves, validation, "
           "evaluation and traces. Each experiment changes one thing:")
     for one in facts["variants"]:
@@ -139,38 +134,30 @@ def explain(facts, sound, ranks_said, rank_share, rank_noise):
 
 
 def own_speed(facts, baseline, noise):
-    """A sentence if the run itself is slower than the same steps here."""
+    """A sentence about the run itself, if it had as many ranks: saves, validation and evaluation are in its mean alone."""
     run = pathlib.Path(facts["run"])
-    own = speed_of(run).step_ms
-    starts = list(objects(run / "starts.jsonl"))
-    if own is None or not starts or starts[-1].get("ranks") != facts["ranks"]:
+    own, starts = speed_of(run), list(objects(run / "starts.jsonl"))
+    if not own.num_steps or own.step_ms is None or not starts or starts[-1].get("ranks") != facts["ranks"]:
         return ""
-    if own <= baseline * (1 + noise / 100):
-        return f"The run itself has {own:.1f} ms a step.\n"
-    return (f"The run itself has {own:.1f} ms a step, {100 * (own / baseline - 1):.0f} % more than the baseline: the rest is in what "
-            "the baseline leaves out (saves, validation, evaluation, traces), in other nodes or variables, or in what ran beside "
-            "it.\n")
+    more = own.step_ms / baseline - 1
+    rest = "" if more <= noise / 100 else f": {100 * more:.0f} % more than the baseline, because of traces, other nodes or variables, " \
+        "or what ran beside it"
+    return f"The run itself has {own.step_ms:.1f} ms a step, in the mean with saves and validations {own.mean_step_ms:.1f} ms{rest}.\n"
 
 
 def report(folder):
-    facts = json.loads((folder / "variants.json").read_text())
+    facts = json.loads((folder / "facts.json").read_text())
     attempts = Attempts(folder)
     names = [BASELINE, *(one["name"] for one in facts["variants"])]
-    rounds = {name: [[ms for ms in (speed_of(path).step_ms for path in paths) if ms] for paths in attempts.of(name)]
+    rounds = {name: [[one.step_ms for one in map(speed_of, paths) if one.num_steps and one.step_ms] for paths in attempts.of(name)]
               for name in names}
     if not any(rounds[BASELINE]):
         print(f"why_slow: nothing was measured, because the baseline {attempts.failure(BASELINE)}. See {folder}/round-1/"
               f"{BASELINE}/log", file=sys.stderr)
         return 1
     changes = compare(rounds, BASELINE)
-    rows = []
-    for name in names:
-        change, failure = changes[name], attempts.failure(name)
-        if change.percent is None or name == BASELINE:
-            rows.append([name, f"{change.median:.1f}" if change.median else "-", "-", "-", failure])
-        else:
-            rows.append([name, f"{change.median:.1f}", f"{change.percent:+.1f}", f"{change.noise:.1f}",
-                         failure or in_words(change, True)])
+    rows = [[name, f"{changes[name].median:.1f}" if changes[name].median else "-",
+             *outcome(changes[name], name == BASELINE, attempts.failure(name), True)] for name in names]
     print(table(["variant", "ms a step", "change %", "noise %", "the variant is"], rows), end="")
     for name, why in facts["left_out"]:
         print(f"left out: {name}: {why}")
@@ -182,7 +169,8 @@ def report(folder):
     print(own_speed(facts, changes[BASELINE].median, noise), end="")
     found = explain(facts, {name: changes[name] for name in names if not attempts.failure(name)}, *slow)
     if not found:
-        print(f"No factor: no experiment is faster than the baseline by more than noise ({noise:.1f} %).")
+        print(f"No factor: no experiment is faster than the baseline by more than noise ({noise:.1f} %). The parts of "
+              f"the run's steps: jobs/report.py {facts['run']}")
         return 0
     (share, noise, what, remedy), *others = found
     print(f"Factor: {what}. It takes {100 * share:.0f} % of a step (noise {100 * noise:.1f} %).\nTo change it: {remedy}")
