@@ -153,17 +153,7 @@ keep_bandwidth() {
 }
 
 # speed FOLDER: prints the tokens per second and rank. Prints nothing if no step counts.
-speed() {
-    PYTHONPATH=$ARGOSY_JOBS/python python3 -B - "$1/metrics.jsonl" <<'PYTHON'
-import sys
-
-from run_metrics import Speed
-from run_record import newest_lines
-
-speed = Speed(newest_lines(sys.argv[1]))
-print(speed.num_steps and speed.tokens_per_second_per_device or "")
-PYTHON
-}
+speed() { python3 -B "$ARGOSY_JOBS/python/run_metrics.py" "$1/metrics.jsonl"; }
 
 # fits CONFIG RANKS ENOUGH OPTION ...: whether the configuration can train on the ranks of a stage. ENOUGH is the answer where
 # the type of the GPUs is not known.

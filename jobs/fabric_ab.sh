@@ -49,7 +49,7 @@ if [ -e "$output" ] && ! head -n 1 "$output" | grep -q '^# Measured by fabric_ab
 fi
 choose=(python3 -B "$ARGOSY_JOBS/python/fabric_ab.py" choose "$folder")
 open_folder "${choose[@]}"
-explain plan "$folder" --profile "$ARGOSY_JOBS/fabric/$profile.conf" --values "$values" --collectives "$collectives" \
-    --sizes "${sizes:-$ARGOSY_BENCHMARK_SIZES}" --bin "$ARGOSY_BIN" --ranks $((nodes * here)) --output "$output" || exit 2
+explain plan "$folder" profile="$ARGOSY_JOBS/fabric/$profile.conf" values="$values" collectives="$collectives" \
+    sizes="${sizes:-$ARGOSY_BENCHMARK_SIZES}" bin="$ARGOSY_BIN" ranks=$((nodes * here)) output="$output" || exit 2
 [ -n "$dry" ] || rm -f "$output"
 measure "${choose[@]}"

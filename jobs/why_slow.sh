@@ -82,6 +82,6 @@ profiles() {
 
 open_folder
 echo "$settings" >"$folder/config.toml"
-explain plan "$folder" --run "$run" --bin "$ARGOSY_BIN" --nodes "$nodes" --ranks-per-node "$here" --steps "$steps" \
-    --fabric "$(profiles)" ${only:+--only "$only"} || exit 2
+explain plan "$folder" run="$run" bin="$ARGOSY_BIN" nodes="$nodes" ranks_per_node="$here" steps="$steps" only="$only" \
+    fabric="$(profiles)" || exit 2
 measure

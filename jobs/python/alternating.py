@@ -11,8 +11,10 @@ the largest of
 - half the range of the variant's own rounds, or the range of two: a disturbed run of its own.
 """
 import math
+import pathlib
 import shlex
 import statistics
+import sys
 
 MIN_NOISE = 0.01
 STANDARD_ERRORS = 3
@@ -92,6 +94,12 @@ def outcome(change, is_reference, failure, lower_is_better):
 def plan_line(name, ranks, environment, command):
     """A line of alternate.sh's plan."""
     return " ".join(map(shlex.quote, [name, str(ranks), *environment, "--", *command])) + "\n"
+
+
+def main(actions):
+    """ACTION FOLDER [NAME=VALUE ...]: calls that action and ends with what it returns."""
+    action, folder, *values = sys.argv[1:]
+    sys.exit(actions[action](pathlib.Path(folder), **dict(value.split("=", 1) for value in values)))
 
 
 def last_error(path):

@@ -1,4 +1,5 @@
-"""The columns of metrics.jsonl (lib/observe/metrics.h), and a shorter form of them for drawing.
+"""The speed of a run, and the columns of metrics.jsonl (lib/observe/metrics.h) with a shorter form of them for drawing.
+run_metrics.py FILE prints the tokens/s of a rank, for bringup.sh; nothing if no step counts.
 
 A file may hold the lines of several starts of a run. A step that is not after the step of the line before it begins another
 start: the lines of that step and of later steps are replaced, as `pretrain` does where it resumes. So each step has one line.
@@ -6,8 +7,9 @@ start: the lines of that step and of later steps are replaced, as `pretrain` doe
 import bisect
 import dataclasses
 import statistics
+import sys
 
-from run_record import is_number, objects
+from run_record import is_number, newest_lines, objects
 
 NAMES = ("loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device",
          "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "memory_peak_gib", "memory_reserved_gib", "rss_gib",
@@ -168,3 +170,8 @@ def lines_of_steps(path):
         if number == wanted:
             yield line
             wanted = next(numbers, None)
+
+
+if __name__ == "__main__":
+    speed_of_file = Speed(newest_lines(sys.argv[1]))
+    print(speed_of_file.num_steps and speed_of_file.tokens_per_second_per_device or "")

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Plans the experiments of why_slow.sh and explains their results; why_slow.sh calls it.
 
-  why_slow.py plan FOLDER ...   FOLDER/config.toml is the run's configuration; writes plan (alternate.sh) and facts.json
+  why_slow.py plan FOLDER NAME=VALUE ...   FOLDER/config.toml is the run's configuration; writes plan (alternate.sh), facts.json
   why_slow.py show FOLDER       prints what the plan tries, and what it leaves out
   why_slow.py report FOLDER     prints the table and the factor; ends with 1 if nothing was measured
 """
-import argparse
 import json
 import os
 import pathlib
@@ -13,9 +12,9 @@ import re
 import statistics
 import sys
 
-from alternating import Attempts, compare, noise_of, outcome, plan_line, table
+from alternating import Attempts, compare, main, noise_of, outcome, plan_line, table
 from run_metrics import Speed
-from run_record import newest_lines, objects, read_config
+from run_record import fail, newest_lines, objects, read_config
 from slow_variants import Job, variants_of
 
 BASELINE = "baseline"
@@ -44,34 +43,28 @@ def write_tokens(folder, config, bin_folder):
             str(folder / "tokens.h5")]
 
 
-def plan(arguments):
-    folder = arguments.folder
+def plan(folder, run, bin, nodes, ranks_per_node, steps, fabric, only):
+    """`fabric`: lines `PROFILE with|without NAME=VALUE ...`. `only`: names with commas between them; empty: all."""
     config, _ = read_config((folder / "config.toml").read_text())
-    job = Job(config, arguments.nodes, arguments.ranks_per_node, folder,
-              fabric=[tuple(line.split()) for line in arguments.fabric.splitlines()], environment=os.environ)
+    job = Job(config, int(nodes), int(ranks_per_node), folder, [tuple(line.split()) for line in fabric.splitlines()], os.environ)
     variants, left_out = variants_of(job)
-    if arguments.only:
-        unknown = set(arguments.only) - {one.name for one in variants} - {name for name, _ in left_out}
-        if unknown:
-            names = ", ".join([one.name for one in variants] + [name for name, _ in left_out])
-            print(f"why_slow: --only {','.join(sorted(unknown))} names no experiment; there are {names}", file=sys.stderr)
-            sys.exit(2)
-        variants = [one for one in variants if one.name in arguments.only]
-        left_out = [(name, why) for name, why in left_out if name in arguments.only]
+    names = [*(one.name for one in variants), *(name for name, _ in left_out)]
+    wanted = only.split(",") if only else names
+    unknown = sorted(set(wanted) - set(names))
+    if unknown:
+        fail(f"--only {','.join(unknown)} names no experiment; there are {', '.join(names)}")
+    variants = [one for one in variants if one.name in wanted]
+    left_out = [(name, why) for name, why in left_out if name in wanted]
     if not variants:
-        reasons = "".join(f"\n  {name}: {why}" for name, why in left_out)
-        print(f"why_slow: no experiment applies:{reasons}", file=sys.stderr)
-        sys.exit(2)
-    base = [f"{arguments.bin}/pretrain", "--config", str(folder / "config.toml"), *base_options(config, arguments.steps),
-            "--job.dump_folder", "@HERE@"]
+        fail("no experiment applies:" + "".join(f"\n  {name}: {why}" for name, why in left_out))
+    base = [f"{bin}/pretrain", "--config", str(folder / "config.toml"), *base_options(config, int(steps)), "--job.dump_folder", "@HERE@"]
     lines = [plan_line(BASELINE, job.ranks, [], base)]
     if any(one.name == "small_data" for one in variants):
-        lines.append(plan_line("once", 1, [], write_tokens(folder, config, arguments.bin)))
+        lines.append(plan_line("once", 1, [], write_tokens(folder, config, bin)))
     lines += [plan_line(one.name, one.ranks or job.ranks, one.environment, [*base, *one.options]) for one in variants]
     (folder / "plan").write_text("".join(lines))
     (folder / "facts.json").write_text(json.dumps({
-        "run": str(arguments.run), "ranks": job.ranks, "steps": arguments.steps, "left_out": left_out,
-        "variants": [vars(one) for one in variants]}, indent=1))
+        "run": run, "ranks": job.ranks, "steps": int(steps), "left_out": left_out, "variants": list(map(vars, variants))}, indent=1))
 
 
 def show(folder):
@@ -179,25 +172,5 @@ def report(folder):
     return 0
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("plan", "show", "report"))
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--run", help="the run's folder")
-    parser.add_argument("--bin", help="the folder of the binaries")
-    parser.add_argument("--nodes", type=int)
-    parser.add_argument("--ranks-per-node", type=int)
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[])
-    parser.add_argument("--fabric", default="", help="lines `PROFILE with|without NAME=VALUE ...`")
-    arguments = parser.parse_args()
-    if arguments.action == "report":
-        sys.exit(report(arguments.folder))
-    if arguments.action == "show":
-        show(arguments.folder)
-    else:
-        plan(arguments)
-
-
 if __name__ == "__main__":
-    main()
+    main({"plan": plan, "show": show, "report": report})

@@ -164,7 +164,7 @@ class CompareRuns(unittest.TestCase):
         import why_slow
         script = (JOBS / "bringup.sh").read_text()
         speed = script[script.index("speed() {"):]
-        speed = f"ARGOSY_JOBS={JOBS}\n{speed[:speed.index(chr(10) + '}')]}\n}}\nspeed "
+        speed = f"ARGOSY_JOBS={JOBS}\n{speed.splitlines()[0]}\nspeed "
         for number, median in ((20, 13), (100, (72 + 73) / 2)):  # steps 6 to 19 without 10; 45 to 99 without 50, 60, ...
             folder = self.folder / f"steps-{number}"
             folder.mkdir()
