@@ -8,12 +8,10 @@ import pathlib
 import statistics
 import sys
 
-import plot
 from run_metrics import NEWEST_STEPS, Speed, part, read_metrics
 from run_record import fail, fail_to_read, folders_of, is_number, names_of, newest_lines, plain, read_run
 from sweep_points import line_of_point, options_in_words, settings_of
 
-POINTS = 12  # of a curve
 SPEED = "tokens/s a GPU"
 IGNORED = ("job.dump_folder", "job.description")
 
@@ -42,16 +40,6 @@ class RunFigures:
         losses = [loss for step, loss in zip(self.metrics.steps, self.metrics.columns["loss"])
                   if step <= last_step and loss is not None]
         return statistics.fmean(losses[-NEWEST_STEPS:]) if losses else None
-
-    def curve(self):
-        """Mean losses of about equally long parts on a logarithmic scale of steps."""
-        pairs = [(step, loss) for step, loss in zip(self.metrics.steps, self.metrics.columns["loss"])
-                 if loss is not None and loss > 0]
-        if not pairs:
-            return []
-        ends = sorted({round(len(pairs)**(i / (POINTS - 1))) for i in range(POINTS)} | {len(pairs)})
-        return [(pairs[end - 1][0], statistics.fmean(loss for _, loss in pairs[begin:end]))
-                for begin, end in zip([0, *ends], ends)]
 
 
 def with_steps(folders):
@@ -163,24 +151,12 @@ def csv_table(header, rows, runs):
     return text.getvalue()
 
 
-def losses_svg(runs):
-    """A panel for each run beside the first one."""
-    curves = [plot.Line(one.run.name, one.curve()) for one in runs]
-    if not all(line.points for line in curves):
-        fail("a run has no loss to draw")
-    last = max(x for line in curves for x, _ in line.points)
-    panels = [plot.Panel("step", "loss", [curves[0], line], lambda step: plot.number(step) if step == last else "")
-              for line in curves[1:]]
-    return plot.svg("Losses", panels)
-
-
 def parse(words):
     parser = argparse.ArgumentParser(prog="status.sh --compare", description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or of a sweep; the first is compared with")
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
     parser.add_argument("--expected", metavar="FILE.csv", type=pathlib.Path,
                         help="the speeds to reach: configs/expected/*.csv, or what --format csv printed of an earlier sweep")
-    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="draws the losses")
     options = parser.parse_args(words)
     options.folders = with_steps(folders_of(options.runs))
     if not options.folders:
@@ -194,11 +170,6 @@ def main():
     options = parse(sys.argv[1:])
     runs, common = figures_of(options.folders)
     header, rows = rows_of(runs, read_expected(options.expected) if options.expected else None)
-    if options.svg:
-        try:
-            options.svg.write_text(losses_svg(runs))
-        except OSError as error:
-            fail(f"the figure cannot be written: {error}")
     if options.format == "csv":
         print(csv_table(header, rows, runs), end="")
         return
