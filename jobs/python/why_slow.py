@@ -15,9 +15,10 @@ import sys
 from alternating import Attempts, compare, main, noise_of, outcome, plan_line, table
 from run_metrics import Speed
 from run_record import fail, newest_lines, objects, read_config
-from slow_variants import Job, variants_of
+from slow_variants import Job, remedies, variants_of
 
 BASELINE = "baseline"
+SETTABLE = ("compile", "recomputation", "mesh")  # causes whose remedy is what the experiment set
 # What a run does beside training: it would add to the time of single steps. Without checkpoint.enable, pretrain refuses a
 # folder with saved steps, which a checkpoint.folder outside job.dump_folder may be.
 TURNED_OFF = {"checkpoint.enable": "false", "checkpoint.folder": "checkpoint", "validation.enable": "false",
@@ -111,10 +112,9 @@ def slow_ranks(paths):
 def explain(facts, sound, ranks_said, rank_share, rank_noise):
     """The candidates: (share of the step's time, its noise, what it is, what to do), the largest first. `sound`: the changes of
     the variants that never failed."""
-    found = []
+    found, remedy_of = [], remedies()
     if ranks_said:
-        found.append((rank_share, rank_noise, "a slow rank: " + "; ".join(ranks_said), "preflight --config " + facts["run"] +
-                      "/effective.toml on the run's nodes, then the run without that node (sbatch --exclude=NODE)"))
+        found.append((rank_share, rank_noise, "a slow rank: " + "; ".join(ranks_said), remedy_of["slow ranks"]))
     for one in facts["variants"]:
         change = sound.get(one["name"])
         if change and change.differs and change.percent < 0:
@@ -122,7 +122,8 @@ def explain(facts, sound, ranks_said, rank_share, rank_noise):
             if one["ranks"]:  # fewer ranks also do without the slow one, which has its own line
                 share -= rank_share
             if share > noise:
-                found.append((share, noise, one["factor"], one["remedy"]))
+                settings = [" ".join(one["options"])] if one["cause"] in SETTABLE else []
+                found.append((share, noise, one["factor"], ": ".join([*settings, remedy_of[one["cause"]]])))
     return sorted(found, key=lambda one: -one[0])
 
 

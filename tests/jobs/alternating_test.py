@@ -192,8 +192,10 @@ class Experiments(unittest.TestCase):
         causes = {name for row in rows for name in row.split("|")[1].strip().split(", ")}
         rules = re.findall(r'^    \{"([^"]+)", \[\]', (SOURCE / "lib/observe/diagnosis.cpp").read_text(), re.MULTILINE)
         self.assertGreater(len(rules), 10)
-        self.assertEqual(causes, {*rules, "settings", "slow ranks", "fabric", "compile", "recomputation"})
+        self.assertEqual(causes, {*rules, "settings", "slow ranks", "mesh", "fabric", "compile", "recomputation"})
+        self.assertEqual(causes, set(slow_variants.remedies()) - {"cause", "---"})
         found = variants(activation_checkpoint__mode="full", environment={"NCCL_ALGO": "Tree"}, fabric=[("one", "with", "A=1"), ("one", "without", "A=1")])
+        self.assertLessEqual({one.cause for one in found[0].values()}, causes)
         for name in (name for names in found for name in names):
             self.assertIn(f"`{name.replace('NCCL_ALGO', 'VARIABLE').replace('_one', '_PROFILE') if name != 'one_node' else name}`", page)
 
@@ -212,12 +214,12 @@ class Report(unittest.TestCase):
                         (here / "code").write_text("1\n" if (name, number) == ("fails", 2) else "0\n")
             (folder / "facts.json").write_text(json.dumps({
                 "run": scratch, "ranks": 1, "steps": 12, "left_out": [], "variants": [
-                    vars(slow_variants.Variant(name, name, "change it")) for name in ("steady", "fails", "cut_off")]}))
+                    vars(slow_variants.Variant(name, "mesh", name, ["--a", "1"])) for name in ("steady", "fails", "cut_off")]}))
             with contextlib.redirect_stdout(io.StringIO()) as said:
                 self.assertEqual(why_slow.report(folder), 0)
         self.assertRegex(said.getvalue(), r"\nfails .* -50\.0 .* failed with exit code 1: pretrain: error: no memory\n")
         self.assertRegex(said.getvalue(), r"\ncut_off .* -50\.0 .* was cut off \(time limit or signal\)\n")
-        self.assertIn("\nFactor: steady. It takes 20 % of a step", said.getvalue())
+        self.assertRegex(said.getvalue(), r"\nFactor: steady\. It takes 20 % of a step .*\nTo change it: --a 1: these degrees of ")
         self.assertNotIn("\nAlso: ", said.getvalue())
 
 
