@@ -175,6 +175,7 @@ struct Run {
                 const std::optional<observe::ValidationMetrics>& validated,
                 const std::vector<observe::TaskMetrics>& evaluated) {
         const observe::StepMetrics step{.step = position.step,
+                                        .step_of_start = position.step - start.position.step,
                                         .loss = result.loss,
                                         .grad_norm = result.grad_norm,
                                         .lr = lr,

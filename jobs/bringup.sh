@@ -152,17 +152,8 @@ keep_bandwidth() {
         awk '!seen[$1, $2, $3, $4]++' >"$file.new.$$" && mv "$file.new.$$" "$file"
 }
 
-# speed FOLDER: prints the tokens per second and rank (run_metrics.py). Prints nothing if no step counts.
-speed() {
-    PYTHONPATH=$ARGOSY_JOBS/python python3 -B - "$1/metrics.jsonl" <<'PYTHON'
-import sys
-
-from run_metrics import speed_of
-from run_record import newest_lines
-
-print(speed_of(newest_lines(sys.argv[1])).tokens_per_second_per_device or "")
-PYTHON
-}
+# speed FOLDER: prints the tokens per second and rank. Prints nothing if no step counts.
+speed() { python3 -B "$ARGOSY_JOBS/python/run_metrics.py" "$1/metrics.jsonl"; }
 
 # fits CONFIG RANKS ENOUGH OPTION ...: whether the configuration can train on the ranks of a stage. ENOUGH is the answer where
 # the type of the GPUs is not known.

@@ -20,36 +20,25 @@ source "$ARGOSY_JOBS/shell/fill.sh"
 source "$ARGOSY_JOBS/shell/alternate.sh"
 say() { echo "fabric_ab: $*" >&2; }
 fail() { say "$*"; exit 2; }
-fabric_ab() { python3 -B "$ARGOSY_JOBS/python/fabric_ab.py" "$@"; }
+explain() { python3 -B "$ARGOSY_JOBS/python/fabric_ab.py" "$@"; }
 
-profile=h200-rescue folder='' collectives=all_reduce,all_gather,reduce_scatter sizes='' output='' dry='' report=''
-while [ $# -gt 0 ]; do
-    case $1 in
-        --help | -h) print_help; exit 0 ;;
-        --dry-run) dry=yes; shift; continue ;;
-        --report) report=yes; shift; continue ;;
-        --dry-run=* | --report=*) fail "${1%%=*} takes no value" ;;
-        --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-    esac
-    [ $# -gt 1 ] || fail "$1 needs a value; fabric_ab.sh --help lists the options"
+profile=h200-rescue folder='' collectives=all_reduce,all_gather,reduce_scatter sizes='' output=''
+own_option() {
     case $1 in
         --profile) profile=$2 ;;
         --folder) folder=$2 ;;
         --collectives) collectives=$2 ;;
         --sizes) sizes=$2 ;;
         --output) output=$2 ;;
-        *) read_option "$1" "$2" || fail "unknown option $1; fabric_ab.sh --help lists the options" ;;
+        *) return 1 ;;
     esac
-    shift 2
-done
+}
+own_word() { return 1; }
+read_options "$@"
 if [ -n "$report" ]; then read_site "$site"; else check_options; fi
 folder=$(realpath -m "${folder:-$ARGOSY_SCRATCH/fabric_ab}")
 output=$(realpath -m "${output:-$folder/measured.conf}")
-if [ -n "$report" ]; then
-    [ -e "$folder/experiment.json" ] || fail "$folder has no result: call fabric_ab.sh without --report first"
-    fabric_ab report "$folder"
-    exit
-fi
+report_again
 [ "$nodes$local_ranks" != 1 ] || say "warning: on one node nothing crosses the fabric"
 [ -e "$ARGOSY_JOBS/fabric/$profile.conf" ] ||
     fail "there is no profile '$profile' in $ARGOSY_JOBS/fabric: $(basename -as .conf "$ARGOSY_JOBS"/fabric/*.conf | paste -sd' ')"
@@ -59,17 +48,8 @@ if [ -e "$output" ] && ! head -n 1 "$output" | grep -q '^# Measured by fabric_ab
     fail "--output $output exists, and this script has not written it: give another file"
 fi
 choose=(python3 -B "$ARGOSY_JOBS/python/fabric_ab.py" choose "$folder")
-if [ -n "$dry" ]; then
-    folder=$(mktemp -d)
-    trap 'rm -rf "$folder"' EXIT
-else
-    open_folder "$folder" "$rounds" "${choose[@]}"
-fi
-fabric_ab plan "$folder" --profile "$ARGOSY_JOBS/fabric/$profile.conf" --values "$values" --collectives "$collectives" \
-    --sizes "${sizes:-$ARGOSY_BENCHMARK_SIZES}" --bin "$ARGOSY_BIN" --ranks $((nodes * here)) --output "$output" || exit 2
-fabric_ab show "$folder"
-[ -z "$dry" ] || exit 0
-rm -f "$output"
-experiment "$folder" "$rounds" "${choose[@]}" ||
-    say "the experiments did not end well; what was measured:"
-fabric_ab report "$folder"
+open_folder "${choose[@]}"
+explain plan "$folder" profile="$ARGOSY_JOBS/fabric/$profile.conf" values="$values" collectives="$collectives" \
+    sizes="${sizes:-$ARGOSY_BENCHMARK_SIZES}" bin="$ARGOSY_BIN" ranks=$((nodes * here)) output="$output" || exit 2
+[ -n "$dry" ] || rm -f "$output"
+measure "${choose[@]}"

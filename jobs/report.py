@@ -10,7 +10,6 @@ import json
 import os
 import pathlib
 import re
-import statistics
 import sys
 import time
 
@@ -18,7 +17,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
 import prometheus_text
 import step_traces
 from rank_times import ranks_of
-from run_metrics import NEWEST_STEPS, first_counted, flat, lines_of_steps, part, read_metrics, thinned
+from run_metrics import NEWEST_STEPS, Speed, flat, lines_of_steps, part, read_metrics, thinned
 from run_record import (checkpoints_of, fail, fail_to_read, folders_of, is_number, mesh_of, names_of, newest_lines, objects, plain,
                         read_run, state_of)
 
@@ -42,22 +41,22 @@ def skipped_of(run):
     return {"number": len(lines), "newest": newest, "steps": [line["step"] for line in lines][-MAX_NONFINITE:]}
 
 
-def overview(run, metrics, state):
+def overview(run, metrics, speed, state):
     """The figures at the top of a run's part: [name, text]."""
     if not metrics.steps:
         return [["State", f"{state[0]}: {state[1]}"]]
     total, step = run.total_steps(), metrics.steps[-1]
-    seconds = median_seconds(metrics.columns["time_ms.total"])
     rows = [["State", f"{state[0]}: {state[1]}"],
             ["Step", f"{step} of {total} ({100 * step / total:.1f} %)" if total else str(step)],
             ["Tokens", f"{plain(metrics.total('tokens'))} in {len(metrics.steps)} steps"],
             ["Time in steps", str(datetime.timedelta(seconds=round(metrics.total("time_ms.total") / 1000)))]]
     tokens = metrics.newest.get("tokens")
-    if seconds > 0 and is_number(tokens):
+    if speed.step_ms and is_number(tokens):
+        seconds = speed.step_ms / 1000
         rows.append(["Speed", f"{plain(tokens / seconds)} tokens/s, {plain(seconds, 3)} s a step (median of the newest {NEWEST_STEPS}"
-                              " after the start-up)"])
+                              " that count)"])
         if total and step < total and state[0] in ("running", "stopped"):
-            rows.append(["To go", str(datetime.timedelta(seconds=round((total - step) * seconds)))])
+            rows.append(["To go", str(datetime.timedelta(seconds=round((total - step) * speed.mean_step_ms / 1000)))])
     if metrics.num_replaced:
         rows.append(["Replaced", f"{metrics.num_replaced} lines of an earlier start, whose steps were trained again"])
     types = part(metrics.newest, "number_types")
@@ -86,24 +85,18 @@ def aside_of(run):
         return 0
 
 
-def median_seconds(times_ms):
-    """The median over the steps that count for a run's speed; of a run in which none counts yet, the newest step's time."""
-    known = [value for value in times_ms[min(first_counted(len(times_ms)), len(times_ms) - 1):] if is_number(value)]
-    return statistics.median(known) / 1000 if known else 0
-
-
 def newest_state(run):
     lines = newest_lines(run.folder / "metrics.jsonl")
-    seconds = median_seconds([part(line, "time_ms").get("total") for line in lines])
-    return state_of(run, lines[-1]["step"] if lines else 0, seconds)[0]
+    return state_of(run, lines[-1]["step"] if lines else 0, (Speed(lines).step_ms or 0) / 1000)[0]
 
 
 def page_data_of(run, max_points, max_bars):
     """What the page shows of a run."""
     metrics = read_metrics(run.folder / "metrics.jsonl")
-    state = state_of(run, metrics.steps[-1] if metrics.steps else 0, median_seconds(metrics.columns["time_ms.total"]))
+    speed = Speed(newest_lines(run.folder / "metrics.jsonl"))
+    state = state_of(run, metrics.steps[-1] if metrics.steps else 0, (speed.step_ms or 0) / 1000)
     mesh = mesh_of(run)
-    return {"name": run.name, "folder": str(run.folder), "state": state[0], "overview": overview(run, metrics, state),
+    return {"name": run.name, "folder": str(run.folder), "state": state[0], "overview": overview(run, metrics, speed, state),
             "num_steps": len(metrics.steps), "points": thinned(metrics, max_points),
             "nonfinite": metrics.nonfinite[-MAX_NONFINITE:], "num_nonfinite": len(metrics.nonfinite),
             "num_aside": aside_of(run), "restarts": run.restarts(), "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),

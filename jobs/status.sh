@@ -3,7 +3,7 @@
 # waits, pre-flight, step, loss, speed, efficiency, time to go, newest checkpoint; of RUN/bringup the stages of bringup.sh.
 # Efficiency: tokens/s a GPU in per cent of OTHER's (if that is a sweep, of its point with the same options), or of the run's
 # metrics.baseline. FILE becomes a page with the runs' curves (report.py).
-# status.sh --compare RUN RUN ... [--expected FILE.csv] [--format text|markdown|csv] [--svg FILE]: a table of the runs' figures,
+# status.sh --compare RUN RUN ... [--expected FILE.csv] [--format text|markdown|csv]: a table of the runs' figures,
 # each also in per cent of the first run's, and with --expected their speeds in per cent of those in the file (compare_runs.py).
 set -euo pipefail
 source "$(dirname "$0")/shell/help.sh"

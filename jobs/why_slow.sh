@@ -11,6 +11,7 @@
 # --report the result of the last call again. A job has the variables of the communication libraries with which RUN was
 # submitted (RUN/job.sbatch), else those of this shell. With an even number of rounds, a steady drift of the nodes cancels out.
 # Exit codes: 0 measured, whatever was found; 1 nothing was measured; 2 wrong use.
+# Begin here if a run is slow: the tools that answer questions about speed, the cheapest first (WHY_SLOW.md has the causes):
 # shellcheck disable=SC2154
 set -euo pipefail
 ARGOSY_JOBS=$(cd "$(dirname "$0")" && pwd)
@@ -18,39 +19,32 @@ source "$ARGOSY_JOBS/shell/fill.sh"
 source "$ARGOSY_JOBS/shell/alternate.sh"
 say() { echo "why_slow: $*" >&2; }
 fail() { say "$*"; exit 2; }
-why_slow() { python3 -B "$ARGOSY_JOBS/python/why_slow.py" "$@"; }
+print_help() {
+    sed -n '2,/^set /{/shellcheck/d;/^#/s/^# \{0,1\}//p}' "$0"
+    sed -n '/^| question/,/^$/{/^| \(q\|---\)/d;s/^| \(.*\) | \(.*\) |$/  \1\n      \2/p}' "$ARGOSY_JOBS/WHY_SLOW.md" | tr -d '`'
+}
+explain() { python3 -B "$ARGOSY_JOBS/python/why_slow.py" "$@"; }
 
-run='' steps=20 only='' dry='' report='' options=()
-while [ $# -gt 0 ]; do
+run='' steps=20 only='' options=()
+own_option() {
     case $1 in
-        --help | -h) print_help; exit 0 ;;
-        --dry-run) dry=yes; shift; continue ;;
-        --report) report=yes; shift; continue ;;
-        --dry-run=* | --report=*) fail "${1%%=*} takes no value" ;;
-        --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-        --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then options+=("$1"); shift; continue; fi ;;  # pretrain knows which need a value
-    esac
-    case $1 in --*) [ $# -gt 1 ] || fail "$1 needs a value" ;; esac
-    case $1 in
+        --*.*) options+=("$@") ;;  # without a value, too: pretrain knows which need one
         --steps) steps=$2 ;;
         --only) only=$2 ;;
-        --*.*) options+=("$1" "$2") ;;
-        --*) read_option "$1" "$2" || fail "unknown option $1; why_slow.sh --help lists the options" ;;
-        *) [ -z "$run" ] || fail "give one run, not '$run' and '$1'"
-           run=$1; shift; continue ;;
+        *) return 1 ;;
     esac
-    shift 2
-done
+}
+own_word() {
+    [ -z "$run" ] || fail "give one run, not '$run' and '$1'"
+    run=$1
+}
+read_options "$@"
 [ -n "$run" ] || fail "the run is missing; usage: why_slow.sh RUN, the folder of a run"
 [ -f "$run/effective.toml" ] || fail "$run has no effective.toml: give the folder of a run (job.dump_folder) that has started"
 run=$(realpath "$run")
 folder=$run/why_slow
-if [ -n "$report" ]; then
-    [ -e "$folder/variants.json" ] || fail "$folder has no result: call why_slow.sh without --report first"
-    why_slow report "$folder"
-    exit
-fi
-[[ $steps =~ ^[0-9]{1,6}$ ]] && [ "$steps" -ge 12 ] || fail "--steps $steps: give 12 or more, so that enough follow the warm-up"
+report_again
+[[ $steps =~ ^[0-9]{1,6}$ ]] && [ "$steps" -ge 12 ] || fail "--steps $steps: give 12 or more, so that enough follow the start-up"
 
 # What the run was submitted with: its working folder and its variables of the communication libraries, with this program's own
 # that slow runs down (slow_variants.py).
@@ -86,16 +80,8 @@ profiles() {
     done
 }
 
-if [ -n "$dry" ]; then
-    folder=$(mktemp -d)
-    trap 'rm -rf "$folder"' EXIT
-else
-    open_folder "$folder" "$rounds"
-fi
+open_folder
 echo "$settings" >"$folder/config.toml"
-why_slow plan "$folder" --run "$run" --bin "$ARGOSY_BIN" --nodes "$nodes" --ranks-per-node "$here" --steps "$steps" \
-    --fabric "$(profiles)" ${only:+--only "$only"} || exit 2
-why_slow show "$folder"
-[ -z "$dry" ] || exit 0
-experiment "$folder" "$rounds" || say "the experiments did not end well; what was measured:"
-why_slow report "$folder"
+explain plan "$folder" run="$run" bin="$ARGOSY_BIN" nodes="$nodes" ranks_per_node="$here" steps="$steps" only="$only" \
+    fabric="$(profiles)" || exit 2
+measure

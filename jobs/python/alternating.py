@@ -11,7 +11,10 @@ the largest of
 - half the range of the variant's own rounds, or the range of two: a disturbed run of its own.
 """
 import math
+import pathlib
+import shlex
 import statistics
+import sys
 
 MIN_NOISE = 0.01
 STANDARD_ERRORS = 3
@@ -80,13 +83,23 @@ def table(header, rows):
                              for i, (cell, width) in enumerate(zip(row, widths))).rstrip() + "\n" for row in cells)
 
 
-def in_words(change, lower_is_better):
-    """The last column of a table."""
-    if change.percent is None:
-        return "not compared"
-    if not change.differs:
-        return "no difference"
-    return "faster" if (change.percent < 0) == lower_is_better else "slower"
+def outcome(change, is_reference, failure, lower_is_better):
+    """The last cells of a row: the change and its noise in per cent, and both in words, or why the variant failed."""
+    if change.percent is None or is_reference:
+        return ["-", "-", failure]
+    better = "faster" if (change.percent < 0) == lower_is_better else "slower"
+    return [f"{change.percent:+.1f}", f"{change.noise:.1f}", failure or (better if change.differs else "no difference")]
+
+
+def plan_line(name, ranks, environment, command):
+    """A line of alternate.sh's plan."""
+    return " ".join(map(shlex.quote, [name, str(ranks), *environment, "--", *command])) + "\n"
+
+
+def main(actions):
+    """ACTION FOLDER [NAME=VALUE ...]: calls that action and ends with what it returns."""
+    action, folder, *values = sys.argv[1:]
+    sys.exit(actions[action](pathlib.Path(folder), **dict(value.split("=", 1) for value in values)))
 
 
 def last_error(path):

@@ -8,14 +8,18 @@ import pathlib
 import statistics
 import sys
 
-import plot
-from run_metrics import NEWEST_STEPS, first_counted, read_metrics
-from run_record import fail, fail_to_read, folders_of, is_number, names_of, plain, read_run
+from run_metrics import NEWEST_STEPS, Speed, part, read_metrics
+from run_record import fail, fail_to_read, folders_of, is_number, names_of, newest_lines, plain, read_run
 from sweep_points import line_of_point, options_in_words, settings_of
 
-POINTS = 12  # of a curve
 SPEED = "tokens/s a GPU"
 IGNORED = ("job.dump_folder", "job.description")
+
+
+def exposed_ms_of(line):
+    """The bubble included."""
+    waits = list(filter(is_number, part(part(line, "time_ms"), "exposed").values()))
+    return sum(waits) if waits else None
 
 
 class RunFigures:
@@ -23,53 +27,19 @@ class RunFigures:
 
     def __init__(self, run, metrics, loss_step):
         self.run, self.metrics = run, metrics
-        number = len(metrics.steps)
-        self.steps = range(min(first_counted(number), number - 1), number)
-        # Where the bubble is known, time_ms.exposed.pp is without it (run_metrics.py).
-        exposed = [name for name in metrics.columns if name.startswith("time_ms.exposed.") or name == "time_ms.bubble"]
-        waits = [sum(self.at(name, step) or 0 for name in exposed) for step in self.steps]
+        self.speed = Speed(newest_lines(run.folder / "metrics.jsonl"))
         self.figures = {
-            SPEED: self.median("tokens_per_second_per_device"),
-            "memory GiB of rank 0": max(self.known("memory_peak_gib"), default=None),
-            "MFU": self.median("mfu_causal"),
-            "exposed ms": statistics.median(waits) if exposed else None,
+            SPEED: self.speed.tokens_per_second_per_device,
+            "memory GiB of rank 0": max(self.speed.known(lambda line: line.get("memory_peak_gib")), default=None),
+            "MFU": self.speed.median(lambda line: line.get("mfu_causal")),
+            "exposed ms": self.speed.median(exposed_ms_of),
             "loss": self.loss(loss_step)}
-
-    def at(self, name, step):
-        column = self.metrics.columns.get(name)
-        return column[step] if column else None
-
-    def known(self, name):
-        return [value for value in (self.at(name, step) for step in self.steps) if value is not None]
-
-    def median(self, name):
-        known = self.known(name)
-        return statistics.median(known) if known else None
-
-    def noise(self):
-        """The standard error of the median speed, of that speed, in per cent."""
-        speeds = self.known("tokens_per_second_per_device")
-        middle = statistics.median(speeds) if len(speeds) >= 3 else 0
-        if not middle:
-            return None
-        deviation = 1.4826 * statistics.median(abs(speed - middle) for speed in speeds)
-        return 100 * 1.2533 * deviation / len(speeds)**0.5 / middle
 
     def loss(self, last_step):
         """The mean of the newest losses up to this step."""
         losses = [loss for step, loss in zip(self.metrics.steps, self.metrics.columns["loss"])
                   if step <= last_step and loss is not None]
         return statistics.fmean(losses[-NEWEST_STEPS:]) if losses else None
-
-    def curve(self):
-        """Mean losses of about equally long parts on a logarithmic scale of steps."""
-        pairs = [(step, loss) for step, loss in zip(self.metrics.steps, self.metrics.columns["loss"])
-                 if loss is not None and loss > 0]
-        if not pairs:
-            return []
-        ends = sorted({round(len(pairs)**(i / (POINTS - 1))) for i in range(POINTS)} | {len(pairs)})
-        return [(pairs[end - 1][0], statistics.fmean(loss for _, loss in pairs[begin:end]))
-                for begin, end in zip([0, *ends], ends)]
 
 
 def with_steps(folders):
@@ -132,7 +102,7 @@ def rows_of(runs, expected):
     rows = []
     for one in runs:
         pairs = [(one.figures[name], share(one.figures[name], runs[0].figures[name])) for name in figures]
-        rows.append([one.run.name, one.metrics.steps[-1], *(cell for pair in pairs for cell in pair), one.noise()])
+        rows.append([one.run.name, one.metrics.steps[-1], *(cell for pair in pairs for cell in pair), share(one.speed.noise(), 1)])
         if expected is not None:
             target = expected_of(one.run.folder, expected)
             rows[-1] += [target, share(one.figures[SPEED], target)]
@@ -181,24 +151,12 @@ def csv_table(header, rows, runs):
     return text.getvalue()
 
 
-def losses_svg(runs):
-    """A panel for each run beside the first one."""
-    curves = [plot.Line(one.run.name, one.curve()) for one in runs]
-    if not all(line.points for line in curves):
-        fail("a run has no loss to draw")
-    last = max(x for line in curves for x, _ in line.points)
-    panels = [plot.Panel("step", "loss", [curves[0], line], lambda step: plot.number(step) if step == last else "")
-              for line in curves[1:]]
-    return plot.svg("Losses", panels)
-
-
 def parse(words):
     parser = argparse.ArgumentParser(prog="status.sh --compare", description=__doc__)
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run, or of a sweep; the first is compared with")
     parser.add_argument("--format", choices=("text", "markdown", "csv"), default="text")
     parser.add_argument("--expected", metavar="FILE.csv", type=pathlib.Path,
                         help="the speeds to reach: configs/expected/*.csv, or what --format csv printed of an earlier sweep")
-    parser.add_argument("--svg", metavar="FILE", type=pathlib.Path, help="draws the losses")
     options = parser.parse_args(words)
     options.folders = with_steps(folders_of(options.runs))
     if not options.folders:
@@ -212,16 +170,11 @@ def main():
     options = parse(sys.argv[1:])
     runs, common = figures_of(options.folders)
     header, rows = rows_of(runs, read_expected(options.expected) if options.expected else None)
-    if options.svg:
-        try:
-            options.svg.write_text(losses_svg(runs))
-        except OSError as error:
-            fail(f"the figure cannot be written: {error}")
     if options.format == "csv":
         print(csv_table(header, rows, runs), end="")
         return
     print(table(header, rows, options.format))
-    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST_STEPS} steps. Memory: their "
+    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST_STEPS} steps that count. Memory: their "
           f"maximum, of rank 0 alone. Loss: the mean of {NEWEST_STEPS} steps up to step {common}. ±: standard error.")
     changed = list(differences(runs))
     if changed:

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 """Plans the measurements of fabric_ab.sh and explains their results; fabric_ab.sh calls it.
 
-  fabric_ab.py plan FOLDER ...   writes plan (alternate.sh) and experiment.json
+  fabric_ab.py plan FOLDER NAME=VALUE ...   writes plan (alternate.sh) and facts.json
   fabric_ab.py show FOLDER       prints what the plan measures
   fabric_ab.py choose FOLDER     after the first part: writes confirm/plan with the variables that win, if some but not all do
   fabric_ab.py report FOLDER     prints the tables, writes the profile; ends with 1 if nothing was measured
 """
-import argparse
 import json
 import pathlib
 import shlex
 import statistics
 import sys
 
-from alternating import Attempts, compare, in_words, noise_of, table
+from alternating import Attempts, compare, main, noise_of, outcome, plan_line, table
+from run_record import fail
 from slow_variants import is_harmless
 
 WITHOUT, WITH, CHOSEN = "without", "with", "chosen"
@@ -37,7 +37,7 @@ def lines_of(facts, name, kept):
     """A variant: nccl-bench for each collective."""
     for collective in facts["collectives"]:
         command = [f"{facts['bin']}/nccl-bench", collective, *shlex.split(facts["sizes"]), "--json", f"@HERE@/{collective}.json"]
-        yield " ".join(map(shlex.quote, [name, str(facts["ranks"]), *environment_of(facts, kept), "--", *command])) + "\n"
+        yield plan_line(name, facts["ranks"], environment_of(facts, kept), command)
 
 
 def write_plan(folder, facts, variants):
@@ -52,21 +52,26 @@ def variants_of(facts):
     return {WITHOUT: [], WITH: names, **single}
 
 
-def plan(arguments):
-    given = dict(line.split("=", 1) for line in arguments.values.splitlines())
+def plan(folder, profile, values, collectives, sizes, bin, ranks, output):
+    """`values`: lines NAME=VALUE."""
+    given = dict(line.split("=", 1) for line in values.splitlines())
     harmless = {name: value for name, value in given.items() if is_harmless(name, value)}
-    values = {name: value for name, value in given.items() if name not in harmless}
-    if not values:
-        sys.exit(f"fabric_ab: the profile has only values that change nothing ({' '.join(arguments.values.splitlines())}): "
-                 "give another --profile, or keep it as it is")
-    facts = {"profile": str(arguments.profile), "values": values, "harmless": harmless, "sizes": arguments.sizes,
-             "collectives": arguments.collectives.split(","), "bin": arguments.bin, "ranks": arguments.ranks,
-             "output": str(arguments.output)}
-    write_plan(arguments.folder, facts, variants_of(facts))
-    (arguments.folder / "experiment.json").write_text(json.dumps(facts, indent=1))
+    measured = {name: value for name, value in given.items() if name not in harmless}
+    if not measured:
+        fail(f"the profile has only values that change nothing ({' '.join(values.splitlines())}): give another --profile, or keep it "
+             "as it is")
+    facts = {"profile": profile, "values": measured, "harmless": harmless, "sizes": sizes, "collectives": collectives.split(","),
+             "bin": bin, "ranks": int(ranks), "output": output}
+    write_plan(folder, facts, variants_of(facts))
+    (folder / "facts.json").write_text(json.dumps(facts, indent=1))
 
 
-def show(facts):
+def facts_of(folder):
+    return json.loads((folder / "facts.json").read_text())
+
+
+def show(folder):
+    facts = facts_of(folder)
     print(f"nccl-bench {', '.join(facts['collectives'])} {facts['sizes']} on {facts['ranks']} ranks:")
     for name, kept in variants_of(facts).items():
         print(f"  {name}: {' '.join(environment_of(facts, kept))}")
@@ -114,11 +119,8 @@ class Measured:
             paths = [path for of_round in self.attempts.of(name) for path in of_round]
             cells = [[bandwidth(path, collective) for path in paths] for collective in self.facts["collectives"]]
             medians = [statistics.median(known) if known and all(known) else None for known in cells]
-            change, failure = changes[name], self.attempts.failure(name)
-            compared = change.percent is not None and name != WITHOUT
             rows.append([name, *(f"{median:.3g}" if median else "-" for median in medians),
-                         f"{change.percent:+.1f}" if compared else "-", f"{change.noise:.1f}" if compared else "-",
-                         failure or (in_words(change, False) if compared else "")])
+                         *outcome(changes[name], name == WITHOUT, self.attempts.failure(name), False)])
         return table(["variant", *(f"{name} GB/s" for name in self.facts["collectives"]), "change %", "noise %",
                       "than without"], rows)
 
@@ -158,7 +160,8 @@ def winners(measured):
     return variants_of(measured.facts)[best] if best in gains else []
 
 
-def choose(folder, facts):
+def choose(folder):
+    facts = facts_of(folder)
     measured = first_part(folder, facts)
     kept = winners(measured) if measured.has_baseline() else []
     if kept and len(kept) < len(facts["values"]):
@@ -181,7 +184,8 @@ def write_profile(facts, kept, measured, final):
     output.write_text("".join(lines))
 
 
-def report(folder, facts):
+def report(folder):
+    facts = facts_of(folder)
     measured = first_part(folder, facts)
     if not measured.has_baseline():
         print(f"fabric_ab: nothing was measured, because the variant `without` {measured.attempts.failure(WITHOUT)}. See "
@@ -225,25 +229,5 @@ def confirmed(folder, measured):
     return kept if name == CHOSEN else variants[WITH], second.changes(WITHOUT)[name]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("plan", "show", "choose", "report"))
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--profile", type=pathlib.Path)
-    parser.add_argument("--values", help="lines NAME=VALUE")
-    parser.add_argument("--collectives")
-    parser.add_argument("--sizes")
-    parser.add_argument("--bin", help="the folder of the binaries")
-    parser.add_argument("--ranks", type=int)
-    parser.add_argument("--output", type=pathlib.Path)
-    arguments = parser.parse_args()
-    if arguments.action == "plan":
-        plan(arguments)
-        return
-    facts = {"harmless": {}} | json.loads((arguments.folder / "experiment.json").read_text())
-    sys.exit({"show": lambda: show(facts), "choose": lambda: choose(arguments.folder, facts),
-              "report": lambda: report(arguments.folder, facts)}[arguments.action]())
-
-
 if __name__ == "__main__":
-    main()
+    main({"plan": plan, "show": show, "choose": choose, "report": report})

@@ -3,7 +3,7 @@
 Names end with the base unit, as Prometheus wants it: seconds, bytes, ratio (1 is 100 %); `_total` marks counters. A figure
 that is null in metrics.jsonl has no line, so a loss that is not finite has none: alert on argosy_finite.
 """
-from run_metrics import NEWEST_STEPS, part, speed_of
+from run_metrics import NEWEST_STEPS, Speed, part
 from run_record import checkpoints_of, is_number, newest_lines
 
 GIB, MS, TERA = 2.0**30, 1e-3, 1e12
@@ -40,7 +40,7 @@ OF_RUN = {
     "argosy_evaluation": "Metrics of the newest evaluation by task; metric=\"..._stderr\" is a standard error.",
     "argosy_step_seconds": "Time of the newest step by part, on rank 0; part=\"total\" is the whole.",
     "argosy_exposed_seconds": "Exposed communication of the newest step on rank 0, by mesh axes.",
-    "argosy_median_step_seconds": f"Median time of the newest {NEWEST_STEPS} steps after the start-up.",
+    "argosy_median_step_seconds": f"Median time of the newest {NEWEST_STEPS} steps that count for the run's speed.",
     "argosy_planned_steps": "The run's last step: training.steps, or an earlier one with training.max_tokens.",
     "argosy_checkpoint_step": "Step of the newest whole checkpoint.",
     "argosy_starts_total": "Starts of the run by jobs.",
@@ -69,9 +69,9 @@ def figures_of_times(lines):
     for axes, value in part(times, "exposed").items():
         if is_number(value):
             yield "argosy_exposed_seconds", {"axes": axes}, value * MS
-    median = speed_of(lines).step_ms
-    if median is not None:
-        yield "argosy_median_step_seconds", {}, median * MS
+    speed = Speed(lines)
+    if speed.num_steps and speed.step_ms is not None:
+        yield "argosy_median_step_seconds", {}, speed.step_ms * MS
 
 
 def figures_of_evaluation(line):

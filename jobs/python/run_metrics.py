@@ -1,4 +1,5 @@
-"""The columns of metrics.jsonl (lib/observe/metrics.h), and a shorter form of them for drawing.
+"""The speed of a run, and the columns of metrics.jsonl (lib/observe/metrics.h) with a shorter form of them for drawing.
+run_metrics.py FILE prints the tokens/s of a rank, for bringup.sh; nothing if no step counts.
 
 A file may hold the lines of several starts of a run. A step that is not after the step of the line before it begins another
 start: the lines of that step and of later steps are replaced, as `pretrain` does where it resumes. So each step has one line.
@@ -6,15 +7,15 @@ start: the lines of that step and of later steps are replaced, as `pretrain` doe
 import bisect
 import dataclasses
 import statistics
-import typing
+import sys
 
-from run_record import is_number, objects
+from run_record import is_number, newest_lines, objects
 
 NAMES = ("loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device",
          "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "memory_peak_gib", "memory_reserved_gib", "rss_gib",
          "memory_retries", "skipped_updates", "loss_scale", "efficiency", "validation_loss", "validation_perplexity")
 DIGITS = 6  # of means, minima and maxima
-NEWEST_STEPS = 50  # whose medians are the figures of a run
+NEWEST_STEPS = 50  # that count, whose medians are the figures of a run
 
 
 @dataclasses.dataclass
@@ -79,35 +80,42 @@ def read_metrics(path):
     return metrics
 
 
-def warmup_of(num_steps):
-    """The first steps, which allocate memory, connect ranks and record graphs: two, or a fifth if that is more."""
-    return max(2, -(-num_steps // 5))
+def step_ms_of(line):
+    return part(line, "time_ms").get("total")
 
 
-def first_counted(num_steps, num_newest=NEWEST_STEPS):
-    """The index of the first step that counts for the figures of a run: one of the newest ones, after the warm-up."""
-    return max(warmup_of(num_steps), num_steps - num_newest)
+class Speed:
+    """The speed of a run as lib/observe/FORMAT.md defines it, from its lines as newest_lines() gives them. Without a step that
+    counts, `num_steps` is 0, and the figures are those of the newest step. A figure that is not known is None."""
 
+    def __init__(self, lines):
+        kept = []  # the newest first, without those that a later start replaced
+        for line in reversed(lines):
+            if not kept or line["step"] < kept[-1]["step"]:
+                kept.append(line)
+        counted = [line for line in kept if line.get("counts_for_speed") is not False][:NEWEST_STEPS]
+        self.num_steps = len(counted)
+        self.lines = counted or kept[:1]
+        self.tokens_per_second_per_device = self.median(lambda line: line.get("tokens_per_second_per_device"))
+        self.step_ms = self.median(step_ms_of)
+        # With saves and validations: the time to go follows from it.
+        times = [step_ms_of(line) for line in kept if line["step"] >= self.lines[-1]["step"]]
+        self.mean_step_ms = statistics.fmean(filter(is_number, times)) if self.step_ms is not None else None
 
-class Speed(typing.NamedTuple):
-    """Medians over the steps that count; mean_step_ms: the mean, which includes saves and validations. None: not known."""
-    tokens_per_second_per_device: typing.Optional[float]
-    step_ms: typing.Optional[float]
-    mean_step_ms: typing.Optional[float]
+    def known(self, figure):
+        """The values of the function `figure` for the lines, where they are known."""
+        return [value for value in map(figure, self.lines) if is_number(value)]
 
+    def median(self, figure):
+        known = self.known(figure)
+        return statistics.median(known) if known else None
 
-def speed_of(lines, num_newest=NEWEST_STEPS):
-    """The speed of a run from its lines, as newest_lines() gives them. Those that a later start replaced do not count."""
-    kept = []
-    for line in reversed(lines):
-        if not kept or line["step"] < kept[-1]["step"]:
-            kept.append(line)
-    counted = kept[::-1][first_counted(len(kept), num_newest):]
-    columns = ([line.get("tokens_per_second_per_device") for line in counted],
-               [part(line, "time_ms").get("total") for line in counted])
-    speeds, times = ([value for value in column if is_number(value)] for column in columns)
-    return Speed(statistics.median(speeds) if speeds else None, statistics.median(times) if times else None,
-                 statistics.fmean(times) if times else None)
+    def noise(self):
+        """The standard error of tokens_per_second_per_device, as a share of it."""
+        speed, known = self.tokens_per_second_per_device, self.known(lambda line: line.get("tokens_per_second_per_device"))
+        if self.num_steps < 3 or not speed:
+            return None
+        return 1.2533 * 1.4826 * statistics.median(abs(value - speed) for value in known) / len(known)**0.5 / speed
 
 
 def rounded(value):
@@ -162,3 +170,8 @@ def lines_of_steps(path):
         if number == wanted:
             yield line
             wanted = next(numbers, None)
+
+
+if __name__ == "__main__":
+    speed_of_file = Speed(newest_lines(sys.argv[1]))
+    print(speed_of_file.num_steps and speed_of_file.tokens_per_second_per_device or "")

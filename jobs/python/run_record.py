@@ -110,8 +110,8 @@ def plain(value, digits=4):
     return f"{decimal.Decimal(f'{value:.{digits}g}'):f}"
 
 
-def newest_lines(path, num_bytes=1 << 18):
-    """The objects at the end of a file of JSON lines."""
+def newest_lines(path, num_bytes=1 << 20):
+    """The objects at the end of a file of JSON lines that have a step."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - num_bytes))

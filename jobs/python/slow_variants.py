@@ -1,11 +1,12 @@
 """The experiments of why_slow.sh: each changes one thing of a run. An experiment that does not apply is left out with its
-reason."""
+reason. The remedies are in the table of causes in WHY_SLOW.md."""
 import dataclasses
 import math
 import pathlib
+import re
 
 # The variables of SlowSetting's table (lib/base/environment.cpp), which a run on GPUs warns of, and this program's own that are
-# for tests. tests/jobs/why_slow_test.py compares the lists.
+# for tests. tests/jobs/alternating_test.py compares the lists.
 DEBUG_VARIABLES = (
     "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "NVIDIA_TF32_OVERRIDE", "NCCL_DEBUG", "NCCL_P2P_DISABLE",
     "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE", "NCCL_IB_DISABLE", "NCCL_NET", "NCCL_GRAPH_REGISTER", "NCCL_LAUNCH_ORDER_IMPLICIT",
@@ -29,11 +30,18 @@ def is_harmless(name, value):
     return name in HARMLESS and value.upper() in ("", *HARMLESS[name])
 
 
+def remedies():
+    """{cause: remedy} of the table in WHY_SLOW.md."""
+    page = (pathlib.Path(__file__).resolve().parent.parent / "WHY_SLOW.md").read_text()
+    rows = re.findall(r"^\| ([^|]*) \| [^|]* \| ([^|]*) \|$", page, re.MULTILINE)
+    return {cause: remedy.replace("`", "") for causes, remedy in rows for cause in causes.split(", ")}
+
+
 @dataclasses.dataclass
 class Variant:
     name: str
+    cause: str  # in the table
     factor: str  # what is slow if this variant is faster
-    remedy: str  # the settings to type
     options: list = dataclasses.field(default_factory=list)
     environment: list = dataclasses.field(default_factory=list)  # words of alternate.sh: NAME=VALUE, -NAME
     ranks: int = 0  # 0: those of the run
@@ -67,9 +75,8 @@ def mesh_words(replicas, shards):
 
 def of_compile(job):
     on = job.config["compile.enable"] == "true"
-    words = option_words(compile__enable=str(not on).lower())
-    yield Variant("compile_off" if on else "compile_on", "the fused kernels and graphs of compile.enable, which are slower here"
-                  if on else "separate kernels: compile.enable is off", " ".join(words), words)
+    yield Variant("compile_off" if on else "compile_on", "compile", "the fused kernels and graphs of compile.enable, which are slower "
+                  "here" if on else "separate kernels: compile.enable is off", option_words(compile__enable=str(not on).lower()))
 
 
 def of_recompute(job):
@@ -77,9 +84,8 @@ def of_recompute(job):
     if mode == "none":
         yield "recompute_none", "nothing is recomputed already (activation_checkpoint.mode = none)"
     for less in {"full": ("none", "selective"), "selective": ("none",)}.get(mode, ()):
-        words = option_words(activation_checkpoint__mode=less)
-        yield Variant(f"recompute_{less}", f"recomputation: activation_checkpoint.mode is {mode}",
-                      f"{' '.join(words)}, if the memory suffices (pretrain --plan)", words)
+        yield Variant(f"recompute_{less}", "recomputation", f"recomputation: activation_checkpoint.mode is {mode}",
+                      option_words(activation_checkpoint__mode=less))
 
 
 def of_mesh(job):
@@ -98,9 +104,7 @@ def of_mesh(job):
         elif mesh == own:
             yield name, f"the run has this mesh already ({mesh[0]} replicas of {mesh[1]} shards)"
         else:
-            words = mesh_words(*mesh)
-            yield Variant(name, f"the mesh: {name.upper()} is faster than {own[0]} replicas of {own[1]} shards",
-                          f"{' '.join(words)}, if the memory suffices (pretrain --plan)", words)
+            yield Variant(name, "mesh", f"the mesh: {name.upper()} is faster than {own[0]} replicas of {own[1]} shards", mesh_words(*mesh))
 
 
 def of_fewer_ranks(job):
@@ -119,9 +123,7 @@ def of_fewer_ranks(job):
     if batch > 0:
         words += option_words(training__global_batch_size=batch * left // job.data_ranks)
     between = "nodes" if job.nodes > 1 else "ranks"
-    remedy = "jobs/fabric_ab.sh --nodes N, then nccl-bench and preflight on these nodes" if job.nodes > 1 else \
-        "nccl-bench and preflight on this node; see the other lines for a mesh that communicates less"
-    yield Variant(name, f"communication between {between} (the link, or what {between} wait for)", remedy, words, ranks=ranks)
+    yield Variant(name, "dp_shard", f"communication between {between} (the link, or what {between} wait for)", words, ranks=ranks)
 
 
 def of_variables(job):
@@ -132,8 +134,7 @@ def of_variables(job):
         if is_harmless(name, job.environment[name]):
             yield f"without_{name}", f"{name}={job.environment[name]} slows nothing down"
             continue
-        yield Variant(f"without_{name}", f"the variable {name}={job.environment[name]}",
-                      f"unset {name}, in the shell, in the site's settings and in modules", environment=["-" + name])
+        yield Variant(f"without_{name}", "settings", f"the variable {name}={job.environment[name]}", environment=["-" + name])
 
 
 def of_fabric(job):
@@ -141,23 +142,20 @@ def of_fabric(job):
         yield "fabric", "one node: nothing crosses the fabric"
         return
     for profile, how, *values in job.fabric:
-        names = [value.partition("=")[0] for value in values]
         name = f"fabric_{how}_{profile}"
         if all(is_harmless(*value.split("=", 1)) for value in values):
             yield name, f"the profile {profile} {'changes' if values else 'sets'} nothing here"
         elif how == "with":
-            yield Variant(name, f"the fabric without the profile {profile}", f"ARGOSY_FABRIC_MORE={profile} in site.conf, if "
-                          f"jobs/fabric_ab.sh --profile {profile} confirms it", environment=values)
+            yield Variant(name, "fabric", f"the fabric without the profile {profile}", environment=values)
         else:
-            yield Variant(name, f"the fabric's profile {profile}", f"ARGOSY_FABRIC and ARGOSY_FABRIC_MORE in site.conf without "
-                          f"{profile}", environment=["-" + one for one in names])
+            yield Variant(name, "fabric", f"the fabric's profile {profile}",
+                          environment=["-" + value.partition("=")[0] for value in values])
 
 
 def of_data(job):
     words = option_words(data__mixture="[]", training__dataset_path=job.folder / "tokens.h5", training__verify_dataset="false")
     source = job.config.get("training.dataset_path") or "data.mixture"
-    yield Variant("small_data", f"reading the data ({source})", "copy the token files to a local or faster disk, or fewer and "
-                  "larger files; --training.verify_dataset false if it is the checksums", words)
+    yield Variant("small_data", "data", f"reading the data ({source})", words)
 
 
 PARTS = (of_variables, of_compile, of_recompute, of_mesh, of_fewer_ranks, of_fabric, of_data)

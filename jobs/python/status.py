@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from run_metrics import speed_of
+from run_metrics import Speed
 from run_record import (checkpoints_of, config_text, fail, fail_to_read, newest_lines, node_names, objects, plain,
                         read_config, total_steps)
 from sweep_points import line_of_point, options_in_words, same_point
@@ -138,7 +138,7 @@ def show_efficiency(folder, steps, config, baseline):
         show("efficiency", f"unknown: there is no folder {name}")
         return
     earlier = newest_lines(path / "metrics.jsonl" if path.is_dir() else path)
-    speed, before = (speed_of(lines).tokens_per_second_per_device for lines in (steps, earlier))
+    speed, before = (found.num_steps and found.tokens_per_second_per_device for found in (Speed(steps), Speed(earlier)))
     show("efficiency", f"{100 * speed / before:.0f} % of {name}, {plain(speed, 5)} and {plain(before, 5)} tokens/s a GPU"
          if speed and before else f"unknown: {name if speed else 'this run'} has no step yet that counts")
 
@@ -163,13 +163,12 @@ def show_steps(steps, total):
     of_total = f" of {total} ({100 * newest['step'] / total:.1f} %)" if total else ""
     show("step", f"{newest['step']}{of_total}")
     show("loss", newest["loss"] if newest["loss"] is None else f"{newest['loss']:.4f}")
-    speed = speed_of(steps)
-    seconds = (speed.step_ms or newest["time_ms"]["total"]) / 1000
-    show("tokens/s", f"{newest['tokens'] / seconds:.0f}, {plain(seconds, 3)} s a step")
+    speed = Speed(steps)
+    if not speed.step_ms:
+        return
+    show("tokens/s", f"{1000 * newest['tokens'] / speed.step_ms:.0f}, {plain(speed.step_ms / 1000, 3)} s a step")
     if total:
-        left = max(0, total - newest["step"])
-        mean_ms = speed.mean_step_ms or newest["time_ms"]["total"]
-        show("ETA", datetime.timedelta(seconds=round(left * mean_ms / 1000)))
+        show("ETA", datetime.timedelta(seconds=round(max(0, total - newest["step"]) * speed.mean_step_ms / 1000)))
 
 
 def show_checkpoint(folder, config, newest_step):

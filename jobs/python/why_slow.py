@@ -1,25 +1,24 @@
 #!/usr/bin/env python3
 """Plans the experiments of why_slow.sh and explains their results; why_slow.sh calls it.
 
-  why_slow.py plan FOLDER ...   FOLDER/config.toml is the run's configuration; writes plan (alternate.sh) and variants.json
+  why_slow.py plan FOLDER NAME=VALUE ...   FOLDER/config.toml is the run's configuration; writes plan (alternate.sh), facts.json
   why_slow.py show FOLDER       prints what the plan tries, and what it leaves out
   why_slow.py report FOLDER     prints the table and the factor; ends with 1 if nothing was measured
 """
-import argparse
 import json
 import os
 import pathlib
 import re
-import shlex
 import statistics
 import sys
 
-from alternating import Attempts, compare, in_words, noise_of, table
-from run_metrics import lines_of_steps, speed_of, warmup_of
-from run_record import newest_lines, objects, read_config
-from slow_variants import Job, variants_of
+from alternating import Attempts, compare, main, noise_of, outcome, plan_line, table
+from run_metrics import Speed
+from run_record import fail, newest_lines, objects, read_config
+from slow_variants import Job, remedies, variants_of
 
 BASELINE = "baseline"
+SETTABLE = ("compile", "recomputation", "mesh")  # causes whose remedy is what the experiment set
 # What a run does beside training: it would add to the time of single steps. Without checkpoint.enable, pretrain refuses a
 # folder with saved steps, which a checkpoint.folder outside job.dump_folder may be.
 TURNED_OFF = {"checkpoint.enable": "false", "checkpoint.folder": "checkpoint", "validation.enable": "false",
@@ -35,10 +34,6 @@ def base_options(config, steps):
             "--metrics.live_line", "never"]
 
 
-def line_of(name, ranks, environment, command):
-    return " ".join(map(shlex.quote, [name, str(ranks), *environment, "--", *command])) + "\n"
-
-
 def write_tokens(folder, config, bin_folder):
     """The command that makes the small token file: made-up tokens below 250, which every vocabulary has."""
     length = int(config["training.seq_len"]) + 1
@@ -49,38 +44,32 @@ def write_tokens(folder, config, bin_folder):
             str(folder / "tokens.h5")]
 
 
-def plan(arguments):
-    folder = arguments.folder
+def plan(folder, run, bin, nodes, ranks_per_node, steps, fabric, only):
+    """`fabric`: lines `PROFILE with|without NAME=VALUE ...`. `only`: names with commas between them; empty: all."""
     config, _ = read_config((folder / "config.toml").read_text())
-    job = Job(config, arguments.nodes, arguments.ranks_per_node, folder,
-              fabric=[tuple(line.split()) for line in arguments.fabric.splitlines()], environment=os.environ)
+    job = Job(config, int(nodes), int(ranks_per_node), folder, [tuple(line.split()) for line in fabric.splitlines()], os.environ)
     variants, left_out = variants_of(job)
-    if arguments.only:
-        unknown = set(arguments.only) - {one.name for one in variants} - {name for name, _ in left_out}
-        if unknown:
-            names = ", ".join([one.name for one in variants] + [name for name, _ in left_out])
-            print(f"why_slow: --only {','.join(sorted(unknown))} names no experiment; there are {names}", file=sys.stderr)
-            sys.exit(2)
-        variants = [one for one in variants if one.name in arguments.only]
-        left_out = [(name, why) for name, why in left_out if name in arguments.only]
+    names = [*(one.name for one in variants), *(name for name, _ in left_out)]
+    wanted = only.split(",") if only else names
+    unknown = sorted(set(wanted) - set(names))
+    if unknown:
+        fail(f"--only {','.join(unknown)} names no experiment; there are {', '.join(names)}")
+    variants = [one for one in variants if one.name in wanted]
+    left_out = [(name, why) for name, why in left_out if name in wanted]
     if not variants:
-        reasons = "".join(f"\n  {name}: {why}" for name, why in left_out)
-        print(f"why_slow: no experiment applies:{reasons}", file=sys.stderr)
-        sys.exit(2)
-    base = [f"{arguments.bin}/pretrain", "--config", str(folder / "config.toml"), *base_options(config, arguments.steps),
-            "--job.dump_folder", "@HERE@"]
-    lines = [line_of(BASELINE, job.ranks, [], base)]
+        fail("no experiment applies:" + "".join(f"\n  {name}: {why}" for name, why in left_out))
+    base = [f"{bin}/pretrain", "--config", str(folder / "config.toml"), *base_options(config, int(steps)), "--job.dump_folder", "@HERE@"]
+    lines = [plan_line(BASELINE, job.ranks, [], base)]
     if any(one.name == "small_data" for one in variants):
-        lines.append(line_of("once", 1, [], write_tokens(folder, config, arguments.bin)))
-    lines += [line_of(one.name, one.ranks or job.ranks, one.environment, [*base, *one.options]) for one in variants]
+        lines.append(plan_line("once", 1, [], write_tokens(folder, config, bin)))
+    lines += [plan_line(one.name, one.ranks or job.ranks, one.environment, [*base, *one.options]) for one in variants]
     (folder / "plan").write_text("".join(lines))
-    (folder / "variants.json").write_text(json.dumps({
-        "run": str(arguments.run), "ranks": job.ranks, "steps": arguments.steps, "left_out": left_out,
-        "variants": [vars(one) for one in variants]}, indent=1))
+    (folder / "facts.json").write_text(json.dumps({
+        "run": run, "ranks": job.ranks, "steps": int(steps), "left_out": left_out, "variants": list(map(vars, variants))}, indent=1))
 
 
 def show(folder):
-    facts = json.loads((folder / "variants.json").read_text())
+    facts = json.loads((folder / "facts.json").read_text())
     print(f"the baseline: the run's configuration on {facts['ranks']} ranks, {facts['steps']} steps, without saves, validation, "
           "evaluation and traces. Each experiment changes one thing:")
     for one in facts["variants"]:
@@ -90,34 +79,27 @@ def show(folder):
         print(f"  left out: {name}: {why}")
 
 
-def step_ms(path, steps):
-    """The median time of a run's steps after its warm-up; None if they are missing."""
-    return speed_of(list(lines_of_steps(path / "metrics.jsonl")), steps).step_ms
+def speed_of(folder):
+    return Speed(newest_lines(folder / "metrics.jsonl"))
 
 
 def diagnoses(path):
-    """What a run says at its end about its own speed (lib/observe/diagnosis.h)."""
-    lines = (path / "log").read_text(errors="replace").splitlines()
-    return [line.partition("diagnosis: ")[2] for line in lines if "diagnosis: " in line]
+    """What a run says at its end about its own speed: [(cause, sentence)] (lib/observe/diagnosis.h)."""
+    return re.findall(r"diagnosis \(([^)]*)\): (.*)", (path / "log").read_text(errors="replace"))
 
 
-def is_of_ranks(sentence):
-    """Whether the sentence compares ranks: with the median, or one of two with the other (lib/observe/rank_times.cpp)."""
-    return re.match(r"(all )?ranks? .* (slower|more) than (the median of|the other rank|rank) ", sentence) is not None
-
-
-def slow_ranks(paths, warmup):
+def slow_ranks(paths):
     """What the baseline's runs say at their end about slow ranks, if more than half of them do: (the sentences of the newest
     one, the share of the step by which the slowest rank computes longer than the median rank, half the range of that share)."""
     said, shares = [], []
     for path in paths:
-        found = [sentence for sentence in diagnoses(path) if is_of_ranks(sentence)]
+        found = [sentence for cause, sentence in diagnoses(path) if cause == "slow ranks"]
         if not found:
             continue
         said.append(found)
-        excess, total = 0.0, 0.0
+        excess, total, first = 0.0, 0.0, speed_of(path).lines[-1]["step"]
         for window in objects(path / "ranks.jsonl"):
-            if window.get("step", 0) - window.get("num_steps", 0) >= warmup:
+            if window.get("step", 0) - window.get("num_steps", 0) + 1 >= first:
                 times = [compute + data for compute, data in zip(window["compute_ms"], window["data_ms"])]
                 excess += window["num_steps"] * (max(times) - statistics.median_low(times))
                 total += window["num_steps"] * statistics.fmean(window["total_ms"])
@@ -130,10 +112,9 @@ def slow_ranks(paths, warmup):
 def explain(facts, sound, ranks_said, rank_share, rank_noise):
     """The candidates: (share of the step's time, its noise, what it is, what to do), the largest first. `sound`: the changes of
     the variants that never failed."""
-    found = []
+    found, remedy_of = [], remedies()
     if ranks_said:
-        found.append((rank_share, rank_noise, "a slow rank: " + "; ".join(ranks_said), "preflight --config " + facts["run"] +
-                      "/effective.toml on the run's nodes, then the run without that node (sbatch --exclude=NODE)"))
+        found.append((rank_share, rank_noise, "a slow rank: " + "; ".join(ranks_said), remedy_of["slow ranks"]))
     for one in facts["variants"]:
         change = sound.get(one["name"])
         if change and change.differs and change.percent < 0:
@@ -141,55 +122,49 @@ def explain(facts, sound, ranks_said, rank_share, rank_noise):
             if one["ranks"]:  # fewer ranks also do without the slow one, which has its own line
                 share -= rank_share
             if share > noise:
-                found.append((share, noise, one["factor"], one["remedy"]))
+                settings = [" ".join(one["options"])] if one["cause"] in SETTABLE else []
+                found.append((share, noise, one["factor"], ": ".join([*settings, remedy_of[one["cause"]]])))
     return sorted(found, key=lambda one: -one[0])
 
 
 def own_speed(facts, baseline, noise):
-    """A sentence if the run itself is slower than the same steps here."""
+    """A sentence about the run itself, if it had as many ranks: saves, validation and evaluation are in its mean alone."""
     run = pathlib.Path(facts["run"])
-    own = speed_of(newest_lines(run / "metrics.jsonl")).step_ms
-    starts = list(objects(run / "starts.jsonl"))
-    if own is None or not starts or starts[-1].get("ranks") != facts["ranks"]:
+    own, starts = speed_of(run), list(objects(run / "starts.jsonl"))
+    if not own.num_steps or own.step_ms is None or not starts or starts[-1].get("ranks") != facts["ranks"]:
         return ""
-    if own <= baseline * (1 + noise / 100):
-        return f"The run itself has {own:.1f} ms a step.\n"
-    return (f"The run itself has {own:.1f} ms a step, {100 * (own / baseline - 1):.0f} % more than the baseline: the rest is in what "
-            "the baseline leaves out (saves, validation, evaluation, traces), in other nodes or variables, or in what ran beside "
-            "it.\n")
+    more = own.step_ms / baseline - 1
+    rest = "" if more <= noise / 100 else f": {100 * more:.0f} % more than the baseline, because of traces, other nodes or variables, " \
+        "or what ran beside it"
+    return f"The run itself has {own.step_ms:.1f} ms a step, in the mean with saves and validations {own.mean_step_ms:.1f} ms{rest}.\n"
 
 
 def report(folder):
-    facts = json.loads((folder / "variants.json").read_text())
-    attempts, steps = Attempts(folder), facts["steps"]
+    facts = json.loads((folder / "facts.json").read_text())
+    attempts = Attempts(folder)
     names = [BASELINE, *(one["name"] for one in facts["variants"])]
-    rounds = {name: [[ms for ms in (step_ms(path, steps) for path in paths) if ms is not None] for paths in attempts.of(name)]
+    rounds = {name: [[one.step_ms for one in map(speed_of, paths) if one.num_steps and one.step_ms] for paths in attempts.of(name)]
               for name in names}
     if not any(rounds[BASELINE]):
         print(f"why_slow: nothing was measured, because the baseline {attempts.failure(BASELINE)}. See {folder}/round-1/"
               f"{BASELINE}/log", file=sys.stderr)
         return 1
     changes = compare(rounds, BASELINE)
-    rows = []
-    for name in names:
-        change, failure = changes[name], attempts.failure(name)
-        if change.percent is None or name == BASELINE:
-            rows.append([name, f"{change.median:.1f}" if change.median else "-", "-", "-", failure])
-        else:
-            rows.append([name, f"{change.median:.1f}", f"{change.percent:+.1f}", f"{change.noise:.1f}",
-                         failure or in_words(change, True)])
+    rows = [[name, f"{changes[name].median:.1f}" if changes[name].median else "-",
+             *outcome(changes[name], name == BASELINE, attempts.failure(name), True)] for name in names]
     print(table(["variant", "ms a step", "change %", "noise %", "the variant is"], rows), end="")
     for name, why in facts["left_out"]:
         print(f"left out: {name}: {why}")
     paths = [path for of_round in attempts.of(BASELINE) for path in of_round]
-    for sentence in diagnoses(paths[-1]):
-        print(f"The baseline's diagnosis: {sentence}")
-    slow = slow_ranks(paths, warmup_of(steps))
+    for cause, sentence in diagnoses(paths[-1]):
+        print(f"The baseline's diagnosis ({cause}): {sentence}")
+    slow = slow_ranks(paths)
     noise = noise_of(rounds, BASELINE) or 1.0
     print(own_speed(facts, changes[BASELINE].median, noise), end="")
     found = explain(facts, {name: changes[name] for name in names if not attempts.failure(name)}, *slow)
     if not found:
-        print(f"No factor: no experiment is faster than the baseline by more than noise ({noise:.1f} %).")
+        print(f"No factor: no experiment is faster than the baseline by more than noise ({noise:.1f} %). The parts of "
+              f"the run's steps: jobs/report.py {facts['run']}")
         return 0
     (share, noise, what, remedy), *others = found
     print(f"Factor: {what}. It takes {100 * share:.0f} % of a step (noise {100 * noise:.1f} %).\nTo change it: {remedy}")
@@ -198,25 +173,5 @@ def report(folder):
     return 0
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("plan", "show", "report"))
-    parser.add_argument("folder", type=pathlib.Path)
-    parser.add_argument("--run", help="the run's folder")
-    parser.add_argument("--bin", help="the folder of the binaries")
-    parser.add_argument("--nodes", type=int)
-    parser.add_argument("--ranks-per-node", type=int)
-    parser.add_argument("--steps", type=int)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=[])
-    parser.add_argument("--fabric", default="", help="lines `PROFILE with|without NAME=VALUE ...`")
-    arguments = parser.parse_args()
-    if arguments.action == "report":
-        sys.exit(report(arguments.folder))
-    if arguments.action == "show":
-        show(arguments.folder)
-    else:
-        plan(arguments)
-
-
 if __name__ == "__main__":
-    main()
+    main({"plan": plan, "show": show, "report": report})

@@ -65,20 +65,35 @@ alternate_twice() {
     [ ! -e "$1/confirm/plan" ] || alternate "$1/confirm" "$2"
 }
 
-# The options of why_slow.sh and fabric_ab.sh. read_option NAME VALUE: returns 1 if it is none of them.
-nodes='' here='' local_ranks='' rounds=4 time=01:00:00 site='' more=''
-read_option() {
-    case $1 in
-        --nodes) nodes=$2 ;;
-        --ranks-per-node) here=$2 ;;
-        --local) local_ranks=$2 ;;
-        --rounds) rounds=$2 ;;
-        --time) time=$2 ;;
-        --site) site=$2 ;;
-        --sbatch) more=$2 ;;
-        *) return 1 ;;
-    esac
+# read_options WORD ...: reads the options of why_slow.sh and fabric_ab.sh. own_option NAME [VALUE] reads one of the script's own,
+# own_word a word that is no option; both return 1 if there is none.
+nodes='' here='' local_ranks='' rounds=4 time=01:00:00 site='' more='' dry='' report=''
+read_options() {
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --help | -h) print_help; exit 0 ;;
+            --dry-run) dry=yes; shift; continue ;;
+            --report) report=yes; shift; continue ;;
+            --dry-run=* | --report=*) fail "${1%%=*} takes no value" ;;
+            --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
+            --*.*) if [ $# = 1 ] || [[ $2 = --* ]]; then own_option "$1" || unknown "$1"; shift; continue; fi ;;
+            --*) [ $# -gt 1 ] || fail "$1 needs a value" ;;
+            *) own_word "$1" || unknown "$1"; shift; continue ;;
+        esac
+        case $1 in
+            --nodes) nodes=$2 ;;
+            --ranks-per-node) here=$2 ;;
+            --local) local_ranks=$2 ;;
+            --rounds) rounds=$2 ;;
+            --time) time=$2 ;;
+            --site) site=$2 ;;
+            --sbatch) more=$2 ;;
+            *) own_option "$1" "$2" || unknown "$1" ;;
+        esac
+        shift 2
+    done
 }
+unknown() { fail "unknown option $1; $(basename "$0") --help lists the options"; }
 
 # check_options: reads the site and ends, through `fail`, if an option has no sense. For --local N it sets nodes=1 and here=N, and
 # loads the site's modules, which a job loads itself.
@@ -101,26 +116,45 @@ check_options() {
     check_python
 }
 
-# open_folder FOLDER ROUNDS [COMMAND ...]: ends, through `fail`, if Slurm does not accept the job of `experiment` with these words,
-# or if another process uses the folder, whose lock it takes for the life of this shell. What is in the folder stays.
-open_folder() {
-    if [ -z "$local_ranks" ]; then
-        check_path "the folder" "$1"
-        script=$(job_script "$@") || exit 2
-        check_accepted "$script"
-    fi
-    try_lock "$1" "$0, process $$ on $(hostname)" || fail "$1 is in use ($(holder_of "$1")): wait for its end"
+# report_again: with --report, prints the result of an earlier call, which is in `folder`, and ends. explain ACTION FOLDER ... is
+# the script's Python, and facts.json what its action `plan` leaves.
+report_again() {
+    [ -n "$report" ] || return 0
+    [ -e "$folder/facts.json" ] || fail "$folder has no result: call $(basename "$0") without --report first"
+    explain report "$folder"
+    exit
 }
 
-# experiment FOLDER ROUNDS [COMMAND ...]: alternate_twice with the words of open_folder, on this machine or in a job, for whose end
-# it waits. Removes what an earlier call left in the folder, but not the plan.
-experiment() {
-    local folder=$1 job
-    rm -rf "$folder"/round-* "$folder"/once "$folder"/confirm "$folder"/logs
-    if [ -n "$local_ranks" ]; then
-        run_here "$@"
+# open_folder [COMMAND ...]: ends, through `fail`, if Slurm does not accept the job of `measure` with these words, or if another
+# process uses `folder`, whose lock it takes for the life of this shell. What is in the folder stays. With --dry-run the folder
+# becomes a temporary one.
+open_folder() {
+    if [ -n "$dry" ]; then
+        folder=$(mktemp -d)
+        trap 'rm -rf "$folder"' EXIT
         return
     fi
+    if [ -z "$local_ranks" ]; then
+        check_path "the folder" "$folder"
+        script=$(job_script "$folder" "$rounds" "$@") || exit 2
+        check_accepted "$script"
+    fi
+    try_lock "$folder" "$0, process $$ on $(hostname)" || fail "$folder is in use ($(holder_of "$folder")): wait for its end"
+}
+
+# measure [COMMAND ...]: shows the plan in `folder`; without --dry-run runs it as alternate_twice does, on this machine or in a job
+# for whose end it waits, and prints the result. What an earlier call left is removed. The words are those of open_folder.
+measure() {
+    explain show "$folder"
+    [ -z "$dry" ] || exit 0
+    rm -rf "$folder"/round-* "$folder"/once "$folder"/confirm "$folder"/logs
+    if [ -n "$local_ranks" ]; then run_here "$folder" "$rounds" "$@"; else run_in_job; fi ||
+        say "the experiments did not end well; what was measured:"
+    explain report "$folder"
+}
+
+run_in_job() {
+    local job
     mkdir -p "$folder/logs"
     trap 'end_job 130' INT
     trap 'end_job 143' TERM HUP
@@ -129,7 +163,7 @@ experiment() {
     succeeded "$job" "$folder/job.sbatch"
 }
 
-# On this machine: in a process group of its own, which a signal to this script ends; mpirun.sh then stops the ranks.
+# In a process group of its own, which a signal to this script ends; mpirun.sh then stops the ranks.
 run_here() {
     set -m
     (close_lock; start() { "$ARGOSY_JOBS/mpirun.sh" "$@"; }; alternate_twice "$@") </dev/null &

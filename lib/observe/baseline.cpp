@@ -23,14 +23,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kWarmUpSteps = 5;  // of each start
-constexpr size_t kMinCounted = 10;   // steps of either run
-constexpr size_t kMaxCounted = 10000;
-constexpr double kMaxOtherWork = 0.01;  // share of saving, validation and evaluation in a step that counts
+constexpr size_t kMinCounted = 10;  // steps of either run
+constexpr size_t kNewestSteps = 50;
 constexpr double kMinNoise = 0.02;
 constexpr double kStandardErrors = 3;
-constexpr double kSameFlops = 1e-6;                // relative difference of equal models
-constexpr std::streamoff kNewestBytes = 64 << 20;  // more than kMaxCounted lines
+constexpr double kSameFlops = 1e-6;               // relative difference of equal models
+constexpr std::streamoff kNewestBytes = 1 << 20;  // about 170 lines with the norms of 126 layers
 
 template <class... Args>
 [[noreturn]] void refuse(const std::string& path, fmt::format_string<Args...> text, Args&&... args) {
@@ -131,7 +129,8 @@ EarlierRun read_speeds(const std::string& path, const std::filesystem::path& met
         }
         if (!line.is_object() || number_at(line, "step") < 1 || times_of(line).total_ms <= 0) continue;
         if (workload_of(line).has_same_share(workload)) {
-            earlier.speeds.add(static_cast<int64_t>(number_at(line, "step")), workload.tokens,
+            earlier.speeds.add(static_cast<int64_t>(number_at(line, "step")),
+                               line.value("counts_for_speed", Json(true)) != Json(false), workload.tokens,
                                times_of(line));
         }
         newest = std::move(line);
@@ -144,37 +143,29 @@ EarlierRun read_speeds(const std::string& path, const std::filesystem::path& met
     return earlier;
 }
 
-double median_absolute_deviation(std::vector<double> values) {
-    const double middle = lower_median(values);
-    for (double& value : values) value = std::abs(value - middle);
-    return lower_median(std::move(values));
-}
-
 }  // namespace
 
-void StepSpeeds::add(int64_t step, int64_t tokens, const StepTimes& times) {
-    if (step <= last_step_) {
-        num_of_start_ = 0;
-        while (!steps_.empty() && steps_.back().step >= step) steps_.pop_back();
-    }
-    last_step_ = step;
-    const double other = times.checkpoint_ms + times.validation_ms + times.evaluation_ms;
-    if (++num_of_start_ <= kWarmUpSteps || other > kMaxOtherWork * times.total_ms) return;
+void StepSpeeds::add(int64_t step, bool counts, int64_t tokens, const StepTimes& times) {
+    while (!steps_.empty() && steps_.back().step >= step) steps_.pop_back();
+    if (!counts) return;
     steps_.push_back({step, 1e3 * static_cast<double>(tokens) / times.total_ms, times});
-    if (steps_.size() > kMaxCounted) steps_.pop_front();
+    if (steps_.size() > kNewestSteps) steps_.pop_front();
 }
 
-double StepSpeeds::median() const {
+std::vector<double> StepSpeeds::speeds() const {
     std::vector<double> speeds;
     for (const Step& step : steps_) speeds.push_back(step.tokens_per_second);
-    return lower_median(std::move(speeds));
+    return speeds;
 }
+
+double StepSpeeds::median() const { return argosy::median(speeds()); }
 
 double StepSpeeds::standard_error() const {
     constexpr double kSigmas = 1.4826, kOfMedian = 1.2533;
-    std::vector<double> speeds;
-    for (const Step& step : steps_) speeds.push_back(step.tokens_per_second);
-    return kOfMedian * kSigmas * median_absolute_deviation(std::move(speeds)) /
+    const double middle = median();
+    std::vector<double> deviations;
+    for (const double speed : speeds()) deviations.push_back(std::abs(speed - middle));
+    return kOfMedian * kSigmas * argosy::median(std::move(deviations)) /
            std::sqrt(static_cast<double>(size()));
 }
 
@@ -184,7 +175,7 @@ StepParts StepSpeeds::parts() const {
         for (const auto& [part, ms] : parts_of(step.times)) values[part].push_back(ms);
     }
     StepParts medians;
-    for (auto& [part, ms] : values) medians[part] = lower_median(std::move(ms));
+    for (auto& [part, ms] : values) medians[part] = argosy::median(std::move(ms));
     return medians;
 }
 
@@ -193,7 +184,7 @@ Comparison compare(const StepSpeeds& earlier, const StepSpeeds& run, const std::
         return {Change::TooFewSteps,
                 fmt::format("too few steps to compare with {}: {} there and {} here count, and {} are needed "
                             "(the first {} do not count, nor steps that save, validate or evaluate)",
-                            name, earlier.size(), run.size(), kMinCounted, kWarmUpSteps)};
+                            name, earlier.size(), run.size(), kMinCounted, kStartUpSteps)};
     }
     const double before = earlier.median(), now = run.median(), change = now / before - 1;
     const double noise = std::max(
@@ -231,7 +222,7 @@ Baseline::Baseline(const std::string& path, const std::string& own_folder, int64
 }
 
 void Baseline::add(const StepMetrics& step) {
-    if (earlier_) run_.add(step.step, step.tokens, step.times);
+    if (earlier_) run_.add(step.step, step.counts_for_speed(), step.tokens, step.times);
 }
 
 Comparison Baseline::comparison() const {

@@ -1,12 +1,5 @@
-// Compares a run's speed with an earlier run's, to find regressions (metrics.baseline). Rank 0 compares the
-// tokens per second of single steps, without the first steps, which include start-up, and without steps that
-// saved, validated or evaluated. metrics.jsonl shows a later start only if it repeats steps; only then its
-// first steps do not count either.
-//
-// A median's standard error is 1.2533 sigma / sqrt(steps), with sigma = 1.4826 times the median absolute
-// deviation; both factors are those of a normal distribution. The run is slower if its median is below the
-// earlier run's by more than three standard errors of the difference, and by more than 2 %: two runs of one
-// program differ by about as much, because they get other nodes, other temperatures and other memory pages.
+// Compares a run's speed with an earlier run's, to find regressions (metrics.baseline). FORMAT.md defines the
+// speed of a run and the noise of a comparison.
 //
 // The earlier run may have had another number of devices with the same work for each. The speeds of that
 // run are then scaled in proportion to the number of devices, and a slower run is no regression.
@@ -16,6 +9,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "comm/communicator.h"
@@ -24,12 +18,12 @@
 
 namespace argosy::observe {
 
-/// The speeds of a run's steps. Only the newest 10,000 steps are kept.
+/// The newest steps that count for a run's speed.
 class StepSpeeds {
   public:
     /// Takes the next step. A step that is not after the one before it begins another start of the run, which
     /// replaces the steps from that one on.
-    void add(int64_t step, int64_t tokens, const StepTimes& times);
+    void add(int64_t step, bool counts, int64_t tokens, const StepTimes& times);
 
     /// The number of steps that count.
     size_t size() const { return steps_.size(); }
@@ -45,9 +39,9 @@ class StepSpeeds {
         double tokens_per_second;
         StepTimes times;
     };
+    std::vector<double> speeds() const;
+
     std::deque<Step> steps_;
-    int64_t last_step_ = 0;
-    int64_t num_of_start_ = 0;  // steps since the start, counted or not
 };
 
 enum class Change { TooFewSteps, None, Slower };

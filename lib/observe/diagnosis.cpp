@@ -25,7 +25,6 @@ constexpr double kUnexplainedBubble = 0.10;  // a pipeline's exposed share above
 constexpr double kTargetOfSaves = 0.02;      // the share of saves that a longer interval aims at
 constexpr double kTargetOfValidation = 0.05;
 constexpr size_t kMaxFindings = 6, kMaxGrownParts = 3;
-constexpr int64_t kStartUpSteps = 3;  // they allocate memory, connect ranks, record graphs
 constexpr int64_t kMinSteps = 10;     // of a run that is explained
 constexpr size_t kMinWindows = 4;     // before a window that is compared
 constexpr size_t kMaxWindows = 500;   // that are compared; older ones are forgotten
@@ -337,7 +336,7 @@ void Diagnosis::add(const StepMetrics& step) {
     const bool window_ends = ranks_.add(step.step, step.times);
     if (!explains_) return;
     const int64_t retries = step.memory.allocator ? step.memory.allocator->num_retries : 0;
-    if (++num_steps_ > kStartUpSteps) {
+    if (step.step_of_start > kStartUpSteps) {
         window_ += {.times = step.times,
                     .num_steps = 1,
                     .tokens = step.tokens,
@@ -393,7 +392,7 @@ void Diagnosis::end() {
     run_.slow_ranks = ranks_.slow_ranks().in_run();
     std::vector<Finding> found = diagnose(run_, facts_);
     if (found.size() > kMaxFindings) found.resize(kMaxFindings);
-    for (const Finding& finding : found) spdlog::info("diagnosis: {}", finding.text);
+    for (const Finding& finding : found) spdlog::info("diagnosis ({}): {}", finding.rule, finding.text);
 }
 
 }  // namespace argosy::observe

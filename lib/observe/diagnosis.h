@@ -98,7 +98,6 @@ class Diagnosis {
     bool explains_;  // on rank 0
     Observed run_;   // without the window
     Observed window_;
-    int64_t num_steps_ = 0;  // with start-up
     int64_t num_retries_ = 0;
     std::deque<Window> windows_;       // the newest ones
     std::optional<double> fallen_to_;  // the speed of the last warning, until it has risen again

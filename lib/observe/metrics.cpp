@@ -152,6 +152,12 @@ std::string gibibyte_column(int64_t bytes, int width, int decimals) {
 
 bool StepMetrics::finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 
+bool StepMetrics::counts_for_speed() const {
+    constexpr double kMaxOtherWork = 0.01;  // share of the step
+    const double other_ms = times.checkpoint_ms + times.validation_ms + times.evaluation_ms;
+    return step_of_start > kStartUpSteps && other_ms <= kMaxOtherWork * times.total_ms;
+}
+
 Speed speed(int64_t tokens, double seconds, const JobFigures& job) {
     Speed result;
     result.tokens_per_second = static_cast<double>(tokens) / seconds;
@@ -177,6 +183,7 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"grad_norm", metrics.grad_norm},
         {"lr", metrics.lr},
         {"finite", metrics.finite()},
+        {"counts_for_speed", metrics.counts_for_speed()},
         {"tokens", metrics.tokens},
         {"tokens_per_second", rates.tokens_per_second},
         {"tokens_per_second_per_device", rates.tokens_per_second_per_device},

@@ -61,12 +61,15 @@ struct TaskMetrics {
     std::vector<Value> values;
 };
 
+inline constexpr int64_t kStartUpSteps = 5;  // of a start; they say nothing about a run's speed
+
 /// One step as the trainer measured it: loss, norm and tokens of the whole job, memory and times of this
 /// rank.
 struct StepMetrics {
-    int64_t step = 0;      // 1 is the first
-    double loss = 0;       // mean over the step's valid tokens
-    double grad_norm = 0;  // before clipping
+    int64_t step = 0;           // 1 is the first
+    int64_t step_of_start = 1;  // 1 is the first since the process began
+    double loss = 0;            // mean over the step's valid tokens
+    double grad_norm = 0;       // before clipping
     double lr = 0;
     int64_t tokens = 0;
     StepMemory memory = {};
@@ -82,7 +85,8 @@ struct StepMetrics {
     std::optional<double> baseline_tokens_per_second = {};  // of metrics.baseline; none if there is none
     StepTimes times;
 
-    bool finite() const;  // whether loss and norm are finite
+    bool finite() const;            // whether loss and norm are finite
+    bool counts_for_speed() const;  // FORMAT.md, "The speed of a run"
 };
 
 struct Speed {
@@ -101,23 +105,24 @@ struct Speed {
 Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 
 /// One line of metrics.jsonl, without its newline: a JSON object with the keys
-///   step, loss, grad_norm, lr, finite (whether loss and norm are finite), tokens, tokens_per_second,
-///   tokens_per_second_per_device, model_tflops_per_device, mfu_causal, mfu_noncausal, peak_flops_source
-///   (the peak of the two MFUs: none, datasheet, measured GEMM), datasheet_tflops (of bf16 products, whatever
-///   the run's types are), number_types {compute, master, reduce, products (how their operands are cast: only
-///   if they are)}, compute_type_tflops (the datasheet's peak of products of the type compute),
-///   mfu_compute_type (causal, over that peak), measured_gemm_tflops, memory_peak_gib, rss_gib, time_ms
-///   {total, data, compute, optimizer, exposed {axes: ms}, checkpoint, validation, evaluation, other} (a step
-///   begins where the one before ended; the communication of validation and evaluation is in their times, not
-///   in exposed), checkpoint_stall_ms (the same as time_ms.checkpoint), skipped_updates, loss_scale,
-///   memory_reserved_gib, memory_retries, bubble_ms (the part of time_ms.exposed.pp in which this
-///   rank waited for other stages to send; waits until they receive are not in it; only with stages, and not
-///   where NCCL moves the data), compute_kinds_ms {forward, recompute, head, backward, weights, other} (the
-///   parts of time_ms.compute; StepTimes), layer_grad_norms {unit: norm} (only if requested),
-///   validation_loss, validation_perplexity (its exponential), validation_tokens (only of steps after which
-///   the run was validated), evaluation {task: {metric: value, metric_stderr: value}} (only of steps after
-///   which tasks were evaluated; metric_stderr only if the metric has a standard error), efficiency
-///   (tokens_per_second over the median of metrics.baseline; only with a baseline)
+///   step, loss, grad_norm, lr, finite (whether loss and norm are finite), counts_for_speed (FORMAT.md),
+///   tokens, tokens_per_second, tokens_per_second_per_device, model_tflops_per_device, mfu_causal,
+///   mfu_noncausal, peak_flops_source (the peak of the two MFUs: none, datasheet, measured GEMM),
+///   datasheet_tflops (of bf16 products, whatever the run's types are), number_types {compute, master,
+///   reduce, products (how their operands are cast: only if they are)}, compute_type_tflops (the datasheet's
+///   peak of products of the type compute), mfu_compute_type (causal, over that peak), measured_gemm_tflops,
+///   memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer, exposed {axes: ms}, checkpoint,
+///   validation, evaluation, other} (a step begins where the one before ended; the communication of
+///   validation and evaluation is in their times, not in exposed), checkpoint_stall_ms (the same as
+///   time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries, bubble_ms (the
+///   part of time_ms.exposed.pp in which this rank waited for other stages to send; waits until they receive
+///   are not in it; only with stages, and not where NCCL moves the data), compute_kinds_ms {forward,
+///   recompute, head, backward, weights, other} (the parts of time_ms.compute; StepTimes), layer_grad_norms
+///   {unit: norm} (only if requested), validation_loss, validation_perplexity (its exponential),
+///   validation_tokens (only of steps after which the run was validated), evaluation {task: {metric: value,
+///   metric_stderr: value}} (only of steps after which tasks were evaluated; metric_stderr only if the metric
+///   has a standard error), efficiency (tokens_per_second over the median of metrics.baseline; only with a
+///   baseline)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
 /// peak, loss_scale if losses are not scaled, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);

@@ -86,7 +86,7 @@ class Changes(unittest.TestCase):
         changes = alternating.compare({"baseline": [[100, 100], [100, 101]], "one": [[50], []], "none": [[], []]}, "baseline")
         self.assertAlmostEqual(changes["one"].percent, -50)
         self.assertIsNone(changes["none"].percent)
-        self.assertEqual(alternating.in_words(changes["none"], True), "not compared")
+        self.assertEqual(alternating.outcome(changes["none"], False, "did not run", True), ["-", "-", "did not run"])
 
     def test_a_reference_that_ran_once_a_round_has_more_noise(self):
         """A ratio to it has twice the variance of a run, a ratio to the mean of two 1.5 times that variance."""
@@ -186,6 +186,20 @@ class Experiments(unittest.TestCase):
         self.assertEqual(re.findall(r'^    \{"(\w+)"', table, re.MULTILINE), list(slow_variants.DEBUG_VARIABLES))
 
 
+    def test_the_page_has_every_cause_and_experiment(self):
+        page = (SOURCE / "jobs/WHY_SLOW.md").read_text()
+        rows = page.partition("| cause |")[2].partition("\n\n")[0].splitlines()[2:]
+        causes = {name for row in rows for name in row.split("|")[1].strip().split(", ")}
+        rules = re.findall(r'^    \{"([^"]+)", \[\]', (SOURCE / "lib/observe/diagnosis.cpp").read_text(), re.MULTILINE)
+        self.assertGreater(len(rules), 10)
+        self.assertEqual(causes, {*rules, "settings", "slow ranks", "mesh", "fabric", "compile", "recomputation"})
+        self.assertEqual(causes, set(slow_variants.remedies()) - {"cause", "---"})
+        found = variants(activation_checkpoint__mode="full", environment={"NCCL_ALGO": "Tree"}, fabric=[("one", "with", "A=1"), ("one", "without", "A=1")])
+        self.assertLessEqual({one.cause for one in found[0].values()}, causes)
+        for name in (name for names in found for name in names):
+            self.assertIn(f"`{name.replace('NCCL_ALGO', 'VARIABLE').replace('_one', '_PROFILE') if name != 'one_node' else name}`", page)
+
+
 class Report(unittest.TestCase):
     def test_a_variant_that_failed_once_is_no_factor(self):
         """Of two variants that need half the time, one fails in the second round, which says so, and one is cut off in the third."""
@@ -198,14 +212,14 @@ class Report(unittest.TestCase):
                     (here / "log").write_text("pretrain: error: no memory\n")
                     if (name, number) != ("cut_off", 3):
                         (here / "code").write_text("1\n" if (name, number) == ("fails", 2) else "0\n")
-            (folder / "variants.json").write_text(json.dumps({
+            (folder / "facts.json").write_text(json.dumps({
                 "run": scratch, "ranks": 1, "steps": 12, "left_out": [], "variants": [
-                    vars(slow_variants.Variant(name, name, "change it")) for name in ("steady", "fails", "cut_off")]}))
+                    vars(slow_variants.Variant(name, "mesh", name, ["--a", "1"])) for name in ("steady", "fails", "cut_off")]}))
             with contextlib.redirect_stdout(io.StringIO()) as said:
                 self.assertEqual(why_slow.report(folder), 0)
         self.assertRegex(said.getvalue(), r"\nfails .* -50\.0 .* failed with exit code 1: pretrain: error: no memory\n")
         self.assertRegex(said.getvalue(), r"\ncut_off .* -50\.0 .* was cut off \(time limit or signal\)\n")
-        self.assertIn("\nFactor: steady. It takes 20 % of a step", said.getvalue())
+        self.assertRegex(said.getvalue(), r"\nFactor: steady\. It takes 20 % of a step .*\nTo change it: --a 1: these degrees of ")
         self.assertNotIn("\nAlso: ", said.getvalue())
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import xml.etree.ElementTree
 
 import made_up_runs
 
@@ -82,7 +81,7 @@ class CompareRuns(unittest.TestCase):
         self.assertRegex(self.compare(sweep / "point-0001", "--expected", expected), r"(?m)^point-0001 .* 220 +100\.0$")
         self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* - +-$")
         expected.write_text("run,tokens/s a GPU\nempty,\nfirst,100\n")
-        self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* 100 +882\.5$")
+        self.assertRegex(self.compare(self.first, "--expected", expected), r"(?m)^first .* 100 +877\.5$")
         expected.write_text("run,speed\na,1\n")
         self.assertIn("has no columns `run` and `tokens/s a GPU`", self.compare(sweep, "--expected", expected, code=2))
         self.assertIn("cannot be read", self.compare(sweep, "--expected", self.folder / "none.csv", code=2))
@@ -123,21 +122,14 @@ class CompareRuns(unittest.TestCase):
         self.assertEqual([line for line in text.splitlines() if line.startswith("b: ")],
                          ["b: training.steps = 3_000 (first run: 2_000)"])
 
-    def test_a_figure_of_the_losses(self):
-        figure = self.folder / "losses.svg"
-        self.compare(self.first, self.other, self.first.parent / "other", "--svg", figure, code=2)  # named twice
-        self.compare(self.first, self.other, "--svg", figure)
-        lines = xml.etree.ElementTree.parse(figure).findall(".//{*}polyline")
-        self.assertEqual(len(lines), 4, "two curves, and their marks in the legend")
-
     def status(self, *words):
         return subprocess.run([STATUS, *words], capture_output=True, text=True, check=True).stdout
 
     def test_efficiency(self):
-        """The run's metrics.baseline, or the run on the command line; steps 1 and 2 do not count."""
+        """The run's metrics.baseline, or the run on the command line; the first five steps do not count."""
         base, slow = self.folder / "base", self.folder / "slow"
         made_up_runs.plain_run(base, 30, tokens_per_second_per_device=200.0)
-        lines = [made_up_runs.line_of(step, tokens_per_second_per_device=1.0 if step < 3 else 174.0) for step in range(1, 6)]
+        lines = [made_up_runs.line_of(step, tokens_per_second_per_device=1.0 if step < 6 else 174.0) for step in range(1, 9)]
         slow.mkdir()
         made_up_runs.write_lines(slow / "metrics.jsonl", lines)
         self.assertNotIn("efficiency", self.status(slow))
@@ -158,47 +150,66 @@ class CompareRuns(unittest.TestCase):
         self.assertIn(f"efficiency unknown: no point of {sweep} has the options --a.b 3\n", said)
 
     def test_one_speed(self):
-        """status.sh, report.py, bringup.sh and why_slow.py mean the same by a run's speed: the median without the first fifth,
-        of the newest 50 steps, and of each step the newest line."""
+        """status.sh, report.py, bringup.sh and why_slow.py mean the same by a run's speed: the median of the newest 50 steps that
+        count, and of each step the newest line. Every tenth step, whose time is 1000 times as long, saves."""
         sys.path.insert(0, str(JOBS / "python"))
         import why_slow
         script = (JOBS / "bringup.sh").read_text()
         speed = script[script.index("speed() {"):]
-        speed = f"ARGOSY_JOBS={JOBS}\n{speed[:speed.index(chr(10) + '}')]}\n}}\nspeed "
-        for number, first, last in ((20, 5, 20), (100, 51, 100)):
+        speed = f"ARGOSY_JOBS={JOBS}\n{speed.splitlines()[0]}\nspeed "
+        for number, median in ((20, 13), (100, (72 + 73) / 2)):  # steps 6 to 19 without 10; 45 to 99 without 50, 60, ...
             folder = self.folder / f"steps-{number}"
             folder.mkdir()
             lines = [made_up_runs.line_of(step, tokens_per_second_per_device=float(step)) for step in range(1, number + 1)]
             for line in lines:
                 line["time_ms"]["total"] = float(line["step"])
+            for line in lines[9::10]:
+                line["time_ms"]["total"] *= 1000
+                line["counts_for_speed"] = False
             replaced = [made_up_runs.line_of(step, tokens_per_second_per_device=1e6) for step in range(number - 9, number + 1)]
             made_up_runs.write_lines(folder / "metrics.jsonl", [*lines[:-10], *replaced, *lines[-10:]])
-            median = (first + last) / 2
-            self.assertIn(f", {median} and ", self.status(folder, "--baseline", self.other))
+            self.assertIn(f", {median:g} and ", self.status(folder, "--baseline", self.other))
             self.assertRegex(self.status(folder), rf"tokens/s +{4096e3 / median:.0f}, {median / 1000:.3g} s a step")
             subprocess.run([JOBS / "report.py", folder, "--html", folder / "page", "--prometheus", folder / "prom"], check=True)
             self.assertIn(f"{float(f'{4096e3 / median:.4g}'):.0f} tokens/s, {median / 1000:.3g} s a step (median", (folder / "page").read_text())
-            self.assertRegex((folder / "prom").read_text(), rf"(?m)^argosy_median_step_seconds{{.*}} {median / 1000!r}$")
+            self.assertRegex((folder / "prom").read_text(), rf"(?m)^argosy_median_step_seconds{{.*}} {median * 1e-3!r}$")
             said = subprocess.run(["bash", "-c", speed + str(folder)], capture_output=True, text=True, check=True).stdout
             self.assertEqual(float(said), median)
-            self.assertEqual(why_slow.step_ms(folder, number), (number / 5 + 1 + number) / 2)  # of all that count
+            self.assertEqual(why_slow.speed_of(folder).step_ms, median)
             steps = next(csv.DictReader(io.StringIO(self.compare(folder, self.other, "--format", "csv"))))
             self.assertEqual(float(steps["tokens/s a GPU"]), median)
 
     def test_validations_count_for_the_end(self):
-        """Every tenth step takes 90 seconds more."""
+        """Every tenth step takes 90 seconds more: 6 of the 56 steps since the oldest of the 50 that count."""
         run = self.folder / "validated"
         run.mkdir()
         lines = [made_up_runs.line_of(step) for step in range(1, 101)]
         for line in lines:
-            line["time_ms"]["total"] = 1000.0 + (90000 if line["step"] % 10 == 0 else 0)
+            line["time_ms"]["total"] = 1000.0
+        for line in lines[9::10]:
+            line["time_ms"]["total"] += 90000
+            line["counts_for_speed"] = False
         made_up_runs.write_lines(run / "metrics.jsonl", lines)
         (run / "effective.toml").write_text("[training]\nsteps = 200\n")
-        self.assertRegex(self.status(run), r"1 s a step\n +ETA +0:16:40\n")
+        self.assertRegex(self.status(run), r"1 s a step\n +ETA +0:17:44\n")
+        subprocess.run([JOBS / "report.py", run, "--html", run / "page"], check=True)
+        self.assertIn('["To go","0:17:44"]', (run / "page").read_text())
+
+    def test_a_run_whose_steps_do_not_count(self):
+        """It shows its newest step, but has no speed to compare with. All steps of earlier versions count."""
+        run = self.folder / "young"
+        lines = made_up_runs.plain_run(run, 4)
+        said = self.status(run, "--baseline", self.other)
+        self.assertIn(f", {lines[-1]['time_ms']['total'] / 1000:.3g} s a step\n", said)
+        self.assertIn("efficiency unknown: this run has no step yet that counts\n", said)
+        for line in lines:
+            del line["counts_for_speed"]
+        made_up_runs.write_lines(run / "metrics.jsonl", lines)
+        self.assertRegex(self.status(run, "--baseline", self.other), r"efficiency \d+ % of ")
 
     def test_errors(self):
         self.assertIn("one run alone", self.compare(self.first, code=2))
-        self.assertIn("cannot be written", self.compare(self.first, self.other, "--svg", self.folder / "no" / "f.svg", code=2))
+        self.assertIn("a run is named twice", self.compare(self.first, self.other, self.first.parent / "other", code=2))
         done = subprocess.run([STATUS, self.first, "--compare", self.other], capture_output=True, text=True)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--compare comes first", done.stderr)

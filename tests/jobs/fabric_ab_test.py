@@ -127,10 +127,14 @@ class MadeUp(unittest.TestCase):
                 row = {"out_of_place": {"bus_bw": bandwidth * (1 + 0.001 * number)}}
                 (here / "all_reduce.json").write_text(json.dumps({"results": [row]}))
 
+    def call(self, action):
+        (self.folder / "facts.json").write_text(json.dumps(self.facts))
+        return action(self.folder)
+
     def reported(self):
         """(what is printed, the profile's settings or None)."""
         with contextlib.redirect_stdout(io.StringIO()) as said:
-            self.assertEqual(fabric_ab.report(self.folder, self.facts), 0)
+            self.assertEqual(self.call(fabric_ab.report), 0)
         output = pathlib.Path(self.facts["output"])
         lines = output.read_text().splitlines() if output.exists() else None
         return said.getvalue(), lines and [line for line in lines if line and not line.startswith("#")]
@@ -138,14 +142,14 @@ class MadeUp(unittest.TestCase):
     def test_each_of_two_suffices(self):
         """Without one of them nothing changes, but without both everything does: both stay, and are not measured again."""
         self.measured(self.folder, **{"without": 10, "with": 50, "but_A": 50, "but_B": 50})
-        fabric_ab.choose(self.folder, self.facts)
+        self.call(fabric_ab.choose)
         self.assertFalse((self.folder / "confirm").exists())
         said, settings = self.reported()
         self.assertEqual(settings, ["A=1", "B=2"])
 
     def test_the_chosen_ones_are_measured_together(self):
         self.measured(self.folder, **{"without": 10, "with": 50, "but_A": 30, "but_B": 50})
-        fabric_ab.choose(self.folder, self.facts)
+        self.call(fabric_ab.choose)
         plan = (self.folder / "confirm" / "plan").read_text()
         self.assertIn("chosen 2 A=1 -B -- /bin/nccl-bench all_reduce ", plan)
         for chosen, expected in ((50, ["A=1"]), (40, ["A=1", "B=2"])):  # 40: they need each other
@@ -164,7 +168,7 @@ class MadeUp(unittest.TestCase):
         self.assertIn("\nThe experiments ended before the chosen variables were measured together.\nNo profile is written: call "
                       "fabric_ab.sh again with a longer --time.\n", said)
         self.assertEqual((settings, "nothing wins" in said), (None, False))
-        fabric_ab.choose(self.folder, self.facts)
+        self.call(fabric_ab.choose)
         self.assertIn("\nNo profile is written: ", self.reported()[0])  # the second part has not begun
         self.measured(self.folder / "confirm", **{"without": 10, "with": 50})
         said, settings = self.reported()
@@ -176,7 +180,7 @@ class MadeUp(unittest.TestCase):
 
     def test_a_profile_that_harms_is_not_written(self):
         self.measured(self.folder, **{"without": 50, "with": 10, "but_A": 10, "but_B": 50})
-        fabric_ab.choose(self.folder, self.facts)
+        self.call(fabric_ab.choose)
         self.assertEqual(self.reported()[1], None)
 
 

@@ -13,7 +13,7 @@ def line_of(step, **more):
              "other": 0.125}
     total = sum(times.values()) + sum(exposed.values())
     return {"step": step, "loss": 2 + 9 * math.exp(-step / 100), "grad_norm": 1 / (1 + step), "lr": 1e-3 * step, "finite": True,
-            "tokens": 4096, "tokens_per_second": 4096e3 / total, "tokens_per_second_per_device": 4096e3 / total / RANKS,
+            "counts_for_speed": step > 5, "tokens": 4096, "tokens_per_second": 4096e3 / total, "tokens_per_second_per_device": 4096e3 / total / RANKS,
             "model_tflops_per_device": 400.5, "mfu_causal": 0.4, "mfu_noncausal": 0.45, "peak_flops_source": "datasheet",
             "datasheet_tflops": 989.0, "measured_gemm_tflops": None, "memory_peak_gib": 50.25, "rss_gib": 8.5,
             "time_ms": {"total": total, "data": times["data"], "compute": times["compute"], "optimizer": times["optimizer"],

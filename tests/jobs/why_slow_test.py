@@ -8,10 +8,9 @@ import time
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
-sys.path[:0] = [str(SOURCE / "tests" / "pretrain"), str(SOURCE / "tests" / "jobs"), str(SOURCE / "jobs" / "python")]
+sys.path[:0] = [str(SOURCE / "tests" / "pretrain"), str(SOURCE / "tests" / "jobs")]
 import noise  # noqa: E402
 import run  # noqa: E402
-import why_slow  # noqa: E402
 
 LIBRARY = pathlib.Path(sys.argv.pop(1)).resolve()
 REAL = pathlib.Path(os.environ["ARGOSY_BIN"])
@@ -31,22 +30,6 @@ def command_lines():
             yield path.read_bytes()
         except (FileNotFoundError, ProcessLookupError):
             continue  # ended meanwhile
-
-
-class Sentences(unittest.TestCase):
-    def test_sentences_on_ranks_are_known(self):
-        """Those of tests/observe/rank_times_test.cpp, and of the other findings of a diagnosis."""
-        for sentence in ("rank 1 (host n1) computes 20 % slower than rank 0: check what else runs on its cores",
-                         "ranks 4, 6 (host n2) compute 18 % slower than the median of 8 ranks: check that node's clocks",
-                         "all ranks of host n2 (2, 3) compute 20 % slower than the other rank with the same work: check",
-                         "all ranks of host n2 (4..7) compute 16 to 20 % slower than the median of the 4 ranks with the same "
-                         "work in a quarter of the time or more: check",
-                         "rank 3 (host n1, GPU 3) waits for data in 5 % of the step, more than the median of 8 ranks: check"):
-            self.assertTrue(why_slow.is_of_ranks(sentence), sentence)
-        for sentence in ("the ranks of tp are on several nodes, whose network is many times slower than the links within a node",
-                         "exposed communication over dp_shard takes 86 % of a step: a larger training.local_batch_size hides "
-                         "more of it", "ranks of 3 more hosts compute as slowly: ranks.jsonl has the times of all ranks"):
-            self.assertFalse(why_slow.is_of_ranks(sentence), sentence)
 
 
 class WhySlow(run.PretrainTest):
@@ -94,7 +77,7 @@ class WhySlow(run.PretrainTest):
     def test_a_variable(self):
         factor, said = self.explained(1, "without_ARGOSY_CPU_KERNELS,small_data", ARGOSY_CPU_KERNELS="portable")
         self.assertEqual(factor, "the variable ARGOSY_CPU_KERNELS=portable", said)
-        self.assertIn("\nTo change it: unset ARGOSY_CPU_KERNELS,", said)
+        self.assertIn("\nTo change it: unset the variable, in the shell, ", said)
 
     def test_an_experiment_that_fails_is_a_row(self):
         self.steps_of(1, training__steps=12)

@@ -22,7 +22,7 @@ StepTimes step_of(double ms) {
 StepSpeeds run_of(double ms, double noise = 0, int64_t num_steps = 45) {
     StepSpeeds speeds;
     for (int64_t step = 1; step <= num_steps; ++step)
-        speeds.add(step, 1000, step_of(ms * (1 + noise * static_cast<double>(step % 3 - 1))));
+        speeds.add(step, step > 5, 1000, step_of(ms * (1 + noise * static_cast<double>(step % 3 - 1))));
     return speeds;
 }
 
@@ -62,39 +62,38 @@ TEST(Compare, FewStepsAreNotCompared) {
 }
 
 TEST(StepSpeeds, StartUpAndOtherWorkDoNotCount) {
-    StepSpeeds speeds;
-    for (int64_t step = 1; step <= 5; ++step) speeds.add(step, 1000, step_of(1e6));
-    EXPECT_EQ(speeds.size(), 0U);
-    int64_t step = 5;
-    speeds.add(++step, 1000, step_of(500));
-    EXPECT_EQ(speeds.size(), 1U);
+    StepMetrics step{.step_of_start = 5, .times = step_of(500)};
+    EXPECT_FALSE(step.counts_for_speed());
+    step.step_of_start = 6;
+    EXPECT_TRUE(step.counts_for_speed());
     for (const auto part :
          {&StepTimes::checkpoint_ms, &StepTimes::validation_ms, &StepTimes::evaluation_ms}) {
-        StepTimes times = step_of(500);
-        times.*part = 6;
-        speeds.add(++step, 1000, times);
+        step.times.*part = 6;
+        EXPECT_FALSE(step.counts_for_speed());
+        step.times.*part = 1;
+        EXPECT_TRUE(step.counts_for_speed()) << "polling for the end of a save counts";
     }
-    EXPECT_EQ(speeds.size(), 1U);
-    StepTimes polled = step_of(500);
-    polled.checkpoint_ms = 4;
-    speeds.add(++step, 1000, polled);
-    EXPECT_EQ(speeds.size(), 2U) << "polling for the end of a save counts";
+    StepSpeeds speeds;
+    speeds.add(1, false, 1000, step_of(1e6));
+    EXPECT_EQ(speeds.size(), 0U);
 }
 
 TEST(StepSpeeds, AnotherStartReplacesItsSteps) {
     StepSpeeds speeds = run_of(500, 0, 30);
     ASSERT_EQ(speeds.size(), 25U);
-    speeds.add(20, 1000, step_of(900));
-    EXPECT_EQ(speeds.size(), 14U) << "steps 6 to 19; the start's first steps do not count";
-    for (int64_t step = 21; step <= 60; ++step) speeds.add(step, 1000, step_of(400));
-    EXPECT_EQ(speeds.size(), 14U + 36U);
+    speeds.add(20, false, 1000, step_of(900));
+    EXPECT_EQ(speeds.size(), 14U) << "steps 6 to 19";
+    for (int64_t step = 21; step <= 40; ++step) speeds.add(step, true, 1000, step_of(400));
+    EXPECT_EQ(speeds.size(), 14U + 20U);
     EXPECT_EQ(speeds.median(), 2500);
 }
 
 TEST(StepSpeeds, OnlyTheNewestStepsAreKept) {
-    StepSpeeds speeds = run_of(500, 0, 9000);
-    for (int64_t step = 9001; step <= 16000; ++step) speeds.add(step, 1000, step_of(250));
-    EXPECT_EQ(speeds.size(), 10000U);
+    StepSpeeds speeds = run_of(500, 0, 100);
+    for (int64_t step = 101; step <= 125; ++step) speeds.add(step, true, 1000, step_of(250));
+    EXPECT_EQ(speeds.size(), 50U);
+    EXPECT_EQ(speeds.median(), 3000) << "half of them at 2000, half at 4000";
+    speeds.add(126, true, 1000, step_of(250));
     EXPECT_EQ(speeds.median(), 4000);
 }
 

@@ -267,7 +267,8 @@ class DiagnosisOfARun : public ::testing::Test, private comm::Communicator {
     /// Adds steps, each with a computation of `ms` and as much other work as `more` says.
     void train(int num_steps, double ms, StepTimes more = {}) {
         for (int i = 0; i < num_steps; ++i) {
-            StepMetrics metrics{.step = ++step_, .tokens = 1000};
+            ++step_;
+            StepMetrics metrics{.step = step_, .step_of_start = step_, .tokens = 1000};
             metrics.times = more;
             metrics.times.compute_ms += ms;
             metrics.times.total_ms = ms + more.data_ms + more.validation_ms + more.checkpoint_ms;
@@ -338,14 +339,13 @@ TEST_F(DiagnosisOfARun, TheFirstWindowsAreNotCompared) {
 }
 
 TEST_F(DiagnosisOfARun, TheEndSaysWhatStandsOut) {
-    train(3, 100, {.data_ms = 1e6});
+    train(5, 100, {.data_ms = 1e6});
     train(20, 100, {.data_ms = 25});
     log();
     diagnosis_.end();
     EXPECT_EQ(log(),
-              "diagnosis: waiting for data takes 20 % of a step: copy the token files to a local or faster "
-              "disk, and "
-              "leave each rank a processor for reading\n")
+              "diagnosis (data): waiting for data takes 20 % of a step: copy the token files to a local or "
+              "faster disk, and leave each rank a processor for reading\n")
         << "without the first steps";
 }
 

@@ -50,6 +50,7 @@ TEST(JsonLine, HasEveryKey) {
         {"grad_norm", 0.5},
         {"lr", 3e-4},
         {"finite", true},
+        {"counts_for_speed", true},
         {"tokens", 4096},
         {"tokens_per_second", 2048.0},
         {"tokens_per_second_per_device", 32.0},

@@ -22,7 +22,8 @@ inline JobFigures measured_job() {
 }
 
 inline StepMetrics sample_step(int64_t step) {
-    StepMetrics metrics{.step = step, .loss = 3.25, .grad_norm = 0.5, .lr = 3e-4, .tokens = 4096};
+    StepMetrics metrics{
+        .step = step, .step_of_start = step, .loss = 3.25, .grad_norm = 0.5, .lr = 3e-4, .tokens = 4096};
     metrics.memory.peak_bytes = int64_t{3} << 29;  // 1.5 GiB
     metrics.memory.rss_bytes = int64_t{1} << 31;
     metrics.times = {

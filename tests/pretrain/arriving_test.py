@@ -180,7 +180,7 @@ class ArrivingTest(PretrainTest):
     def test_the_pretrain_commands_of_the_page_work(self):
         (self.folder / "llama3_8b.toml").write_text(TITAN)
         (self.folder / "tinyllama.yaml").write_text(LITGPT)
-        page = PAGE.read_text()
+        page = PAGE.read_text() + (SOURCE / "jobs" / "WHY_SLOW.md").read_text()
         commands = re.findall(r"^    (pretrain .*)$", page, re.MULTILINE) + re.findall(r"`(pretrain --[^`]+)`", page)
         self.assertGreaterEqual(len(commands), 8)
         for command in dict.fromkeys(commands):

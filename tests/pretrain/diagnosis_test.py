@@ -2,9 +2,14 @@
 import json
 import re
 import statistics
+import sys
 
 import run
 import saved
+
+sys.path.insert(0, str(run.SOURCE / "jobs" / "python"))
+from run_metrics import Speed  # noqa: E402
+from run_record import newest_lines  # noqa: E402
 
 SLOW_RANK = re.compile(r" W \[0\] rank 1 \(host n2\) computes (\d+) % slower than rank 0: check that node's")
 
@@ -48,7 +53,7 @@ class Diagnosis(run.PretrainTest):
     def diagnoses(self, num_ranks, dump, **settings):
         done = self.run_ranks(num_ranks, *self.small(dump, **settings))
         self.assert_code(done, 0)
-        return re.findall(r"diagnosis: (.*)", done.stderr)
+        return re.findall(r"diagnosis \(\w+\): (.*)", done.stderr)
 
     def test_a_pipeline_without_microbatches_is_explained(self):
         """With one microbatch each of two stages waits while the other one computes."""
@@ -102,9 +107,15 @@ class Regression(saved.SavedTest):
         return done
 
     def test_a_slower_run_is_saved_and_ends_with_3(self):
-        done = self.compared(self.made("fast", 10), 3)
-        self.assertRegex(done.stderr, r"E \[0\] slower than the baseline: \S+ tokens/s, \d+\.\d % less than \S+/fast with \S+ "
-                                      r"\(medians of \d+ and 20 steps; noise \d+\.\d %\)\. \w+ ?\w* takes .* more a step")
+        fast = self.made("fast", 10)
+        done = self.compared(fast, 3)
+        said = re.search(r"E \[0\] slower than the baseline: (\S+) tokens/s, \d+\.\d % less than \S+/fast with (\S+) "
+                         r"\(medians of \d+ and 20 steps; noise \d+\.\d %\)\. \w+ ?\w* takes .* more a step", done.stderr)
+        self.assertTrue(said, done)
+        # What the scripts say about the same files.
+        for folder, speed in ((self.folder / "run", said[1]), (fast, said[2])):
+            found = Speed(newest_lines(folder / "metrics.jsonl"))
+            self.assertEqual(f"{2 * found.tokens_per_second_per_device:.5g}", f"{float(speed):.5g}")
         self.assertEqual(done.stderr.count("slower than the baseline"), 1, done)
         self.assertEqual(done.errors, [])
         self.assertIn(self.STEPS, self.whole_steps())

@@ -121,7 +121,7 @@ class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
                           "PYTORCH_NO_CUDA_MEMORY_CACHING=1 on all ranks",
                           "PYTORCH_ALLOC_CONF=expandable_segments:False on all ranks"], done)
         self.assertNotIn(" W [1]", done.stderr)
-        self.assertIn("diagnosis: " + warnings[0], done.stderr)
+        self.assertIn("diagnosis (settings): " + warnings[0], done.stderr)
         for warning in warnings[0], warnings[-2]:
             self.assertIn("many times slower; unset it", warning)
         alone = self.run_ranks(1, *self.small("cpu", training__steps=1), environment=environment)

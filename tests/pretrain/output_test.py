@@ -8,7 +8,7 @@ import subprocess
 import run
 
 # Keys that lib/observe/metrics.h documents; spikes_test.py tests layer_grad_norms.
-KEYS = ["step", "loss", "grad_norm", "lr", "finite", "tokens", "tokens_per_second", "tokens_per_second_per_device",
+KEYS = ["step", "loss", "grad_norm", "lr", "finite", "counts_for_speed", "tokens", "tokens_per_second", "tokens_per_second_per_device",
         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "datasheet_tflops",
         "number_types", "compute_type_tflops", "mfu_compute_type", "measured_gemm_tflops", "memory_peak_gib", "rss_gib", "time_ms", "checkpoint_stall_ms", "skipped_updates",
         "loss_scale", "memory_reserved_gib", "memory_retries", "compute_kinds_ms"]  # with stages also bubble_ms
@@ -118,6 +118,7 @@ class Metrics(run.PretrainTest):
         for num_ranks in (1, 2):
             steps = self.steps_of(num_ranks, f"run{num_ranks}", training__steps=7)
             self.assertEqual([step["step"] for step in steps], [1, 2, 3, 4, 5, 6, 7])
+            self.assertEqual([step["counts_for_speed"] for step in steps], 5 * [False] + 2 * [True])
             for step in steps:
                 self.assertEqual(list(step), KEYS)
                 self.assertEqual(list(step["time_ms"]), TIMES)
