@@ -224,18 +224,10 @@ ExitCode print_plan(const config::CommandLine& line) {
 /// Writes the config.json of a translated model, and beside it copies of the tokenizer's files of `assets`.
 void write_model(const std::filesystem::path& folder, const std::string& text, const std::string& assets) {
     const std::filesystem::path file = folder / "config.json";
-    std::error_code ignored;
     if (std::filesystem::exists(file) && read_text(file, int64_t{1} << 20) != text)
         throw UserError("{} is that of another model; remove it, or name another --output", file.string());
-    std::filesystem::create_directories(folder, ignored);
-    if (std::filesystem::is_directory(assets, ignored)) {
-        for (const auto& entry : std::filesystem::directory_iterator(assets)) {
-            const std::string name = entry.path().filename().string();
-            if (name != "config.json" && interop::is_asset(name) && entry.is_regular_file())
-                std::filesystem::copy_file(entry, folder / name,
-                                           std::filesystem::copy_options::overwrite_existing);
-        }
-    }
+    make_folders(folder);
+    for (const auto& asset : interop::assets_in(assets)) write_text(folder / asset.name, asset.bytes);
     ResultFile(file, [](const auto&) { return true; }).write(text);
 }
 

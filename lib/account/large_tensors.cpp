@@ -10,6 +10,7 @@
 #include <span>
 #include <utility>
 
+#include "base/units.h"
 #include "model/head.h"
 #include "ops/numerics.h"
 #include "parallel/lowering.h"
@@ -28,7 +29,7 @@ using Shape = std::vector<int64_t>;
 std::optional<int64_t> rounded_as_on_a_gpu(int64_t bytes) {
     constexpr int64_t kStep = 2 << 20, kMinBytes = 10 << 20;
     if (bytes < kMinBytes) return std::nullopt;
-    return (bytes + kStep - 1) / kStep * kStep;
+    return round_up(bytes, kStep);
 }
 
 /// Joins names as in "weights, gradient or moments".

@@ -9,10 +9,9 @@
 #pragma once
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
 
 #include <cstdint>
-#include <functional>
-#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,8 +30,7 @@ struct LargeTensor {
     std::vector<int64_t> shape;
     at::ScalarType type;
     int64_t num_bytes() const {
-        return std::accumulate(shape.begin(), shape.end(), static_cast<int64_t>(c10::elementSize(type)),
-                               std::multiplies<>());
+        return c10::multiply_integers(shape) * static_cast<int64_t>(c10::elementSize(type));
     }
 };
 

@@ -158,6 +158,19 @@ std::string read_text(const fs::path& path, int64_t max_bytes) {
     return text;
 }
 
+void make_folders(const fs::path& folder) {
+    std::error_code error;
+    if (folder.empty() || fs::is_directory(folder, error)) return;
+    make_folders(folder.parent_path());
+    fs::create_directory(folder, error);
+    if (error == std::errc::no_space_on_device) {
+        throw RunError("cannot make the folder {}: {}", folder.string(), error.message());
+    }
+    if (error == std::errc::file_exists) throw UserError("{} is not a folder", folder.string());
+    if (error) throw UserError("cannot make the folder {}: {}", folder.string(), error.message());
+    sync_folder(folder_of(folder));
+}
+
 void write_text(const fs::path& path, const std::string& text) {
     const RawFile file = RawFile::create(path);
     file.write_at(0, std::as_bytes(std::span(text)));

@@ -77,6 +77,10 @@ std::string read_text(const std::filesystem::path& path, int64_t max_bytes);
 /// The file is durable when write_text() returns.
 void write_text(const std::filesystem::path& path, const std::string& text);
 
+/// Makes a folder and the folders above it, and makes their names durable. RunError if the disk is full or an
+/// fsync fails; UserError for other failures.
+void make_folders(const std::filesystem::path& folder);
+
 /// When this returns, the names in the folder are on disk.
 void sync_folder(const std::filesystem::path& folder);
 

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/median.h"
+#include "base/units.h"
 
 namespace argosy::bench {
 namespace {
@@ -40,9 +41,7 @@ bool is_chunked(const Collective& collective) {
 size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(kind.type); }
 
 /// The distance between the places at which the iterations take turns.
-size_t shift_bytes(const Case& kind) {
-    return (kind.bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
-}
+size_t shift_bytes(const Case& kind) { return round_up(kind.bytes, kAlignmentBytes); }
 
 /// Whether the backend's average over n ranks has rounding errors. A backend that scales numbers by 1/n
 /// before the sum is exact only if n is a small power of two: then 1/n is exact, and no scaled number is too

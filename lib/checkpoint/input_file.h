@@ -10,7 +10,6 @@
 
 #include "base/raw_file.h"
 #include "checkpoint/table.h"
-#include "checkpoint/table_check.h"
 #include "checkpoint/user_block.h"
 #include "layout/slab.h"
 

@@ -14,7 +14,6 @@
 #include "base/raw_file.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/table.h"
-#include "checkpoint/table_check.h"
 #include "checkpoint/user_block.h"
 #include "h5/file.h"
 

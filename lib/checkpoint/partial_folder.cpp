@@ -87,19 +87,6 @@ PartialFolder::PartialFolder(const fs::path& place)
 
 PartialFolder::~PartialFolder() { remove_quietly(path_); }
 
-void make_folders(const fs::path& folder) {
-    std::error_code error;
-    if (folder.empty() || fs::is_directory(folder, error)) return;
-    make_folders(folder.parent_path());
-    fs::create_directory(folder, error);
-    if (error == std::errc::no_space_on_device) {
-        throw RunError("cannot make the folder {}: {}", folder.string(), error.message());
-    }
-    if (error == std::errc::file_exists) throw UserError("{} is not a folder", folder.string());
-    if (error) throw UserError("cannot make the folder {}: {}", folder.string(), error.message());
-    sync_folder(folder_of(folder));
-}
-
 void sync_tree(const fs::path& path) {
     if (!fs::is_directory(path)) return RawFile::open_to_read(path).sync();
     for (const fs::directory_entry& entry : fs::directory_iterator(path)) {

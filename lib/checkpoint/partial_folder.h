@@ -41,10 +41,6 @@ std::filesystem::path partial_path(const std::filesystem::path& place);
 /// exchange two names.
 std::filesystem::path replaced_path(const std::filesystem::path& place);
 
-/// Makes a folder and the folders above it, and makes their names durable. RunError if the disk is full or an
-/// fsync fails; UserError for other failures.
-void make_folders(const std::filesystem::path& folder);
-
 /// fsyncs a file, or a folder with all its contents.
 void sync_tree(const std::filesystem::path& path);
 

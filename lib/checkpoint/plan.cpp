@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -107,7 +106,7 @@ layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index) {
 
 std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const CutTensor& tensor, int writer) {
     layout::Slab slab = layout::whole(tensor.info.shape);
-    int rest = std::accumulate(grid.begin(), grid.end(), 1, std::multiplies());
+    int rest = product(grid).value_or(0);
     for (size_t axis = 0; axis < grid.size(); ++axis) {
         rest /= grid[axis];
         const Cut& cut = tensor.cuts[axis];

@@ -14,7 +14,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/input_file.h"
 #include "checkpoint/output_file.h"
-#include "checkpoint/table_check.h"
 
 namespace argosy::checkpoint {
 namespace {

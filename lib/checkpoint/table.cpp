@@ -1,120 +1,355 @@
-// Prints tables as JSON. Hashes have a fixed width, so the length of a table does not depend on them.
+// The text of tables. Each record has one function fields(), which names its keys in the order of the text,
+// for the Printer as for the Reader. Hashes have a fixed width, so the length of a table does not depend on
+// them. Unknown keys are ignored, because newer minor versions may add keys.
 #include "checkpoint/table.h"
 
-#include <fmt/ranges.h>
+#include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <concepts>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/strict_json.h"
+#include "h5/element_type.h"
 
 namespace argosy::checkpoint {
 namespace {
 
 using nlohmann::ordered_json;
 
-/// The text as a JSON string. UserError if the text is not UTF-8.
-std::string quoted(const std::string& text) {
-    try {
-        return ordered_json(text).dump();
-    } catch (const ordered_json::exception&) {
-        throw UserError("a checkpoint holds only text in UTF-8, but this is not: {}",
-                        ordered_json(text).dump(-1, ' ', true, ordered_json::error_handler_t::replace));
+constexpr const char* kOwnLines = "\n";  // before each item of a list
+constexpr const char* kOneLine = "";
+
+/// A value as text in ASCII, for messages.
+std::string in_ascii(const ordered_json& value) {
+    return value.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
+}
+
+/// Prints the fields of objects. UserError if a text is not UTF-8, or not the JSON object that it should be.
+class Printer {
+  public:
+    void operator()(const char* key, const auto& value) {
+        begin(key);
+        text_ += printed(value);
     }
-}
-
-/// A JSON object, given as text, printed on one line. UserError if the text is not a JSON object.
-std::string compact(const std::string& text) {
-    const ordered_json value = parse_json(text, "the description of a checkpoint");
-    if (!value.is_object())
-        throw UserError("a checkpoint holds a JSON object here, but this is not: {}", text);
-    return value.dump();
-}
-
-std::string numbers(const std::vector<int64_t>& values) {
-    return fmt::format("[{}]", fmt::join(values, ","));
-}
-
-std::string info_fields(const char* key, const TensorInfo& info) {
-    return fmt::format(R"("{}":{},"type":"{}","shape":{})", key, quoted(info.name), info.type_name(),
-                       numbers(info.shape));
-}
-
-std::string slab_fields(const StoredSlab& stored) {
-    return fmt::format(R"("offset":{},"size":{},"at":{},"hash":"{}")", numbers(stored.slab.offset),
-                       numbers(stored.slab.size), stored.at, stored.hash.hex());
-}
-
-/// `"key":[` and the printed items, one per line.
-template <class Items, class Print>
-std::string list(const char* key, const Items& items, Print print) {
-    std::string text = fmt::format("\"{}\":[", key);
-    const char* separator = "\n";
-    for (const auto& item : items) {
-        text += separator;
-        text += print(item);
-        separator = ",\n";
+    void object(const char* key, const std::string& text) {
+        const ordered_json value = parse_json(text, "the description of a checkpoint");
+        if (!value.is_object())
+            throw UserError("a checkpoint holds a JSON object here, but this is not: {}", text);
+        (*this)(key, value);
     }
-    return text + "]";
-}
-
-std::string print_tensor(const StoredTensor& tensor) {
-    std::string slabs;
-    for (const StoredSlab& slab : tensor.slabs) {
-        fmt::format_to(std::back_inserter(slabs), R"({}{{"file":{},{}}})", slabs.empty() ? "" : ",",
-                       slab.file, slab_fields(slab));
+    void list(const char* key, const auto& items, const char* line, auto print_fields) {
+        begin(key);
+        const char* separator = "[";
+        for (const auto& item : items) {
+            text_.append(separator).append(line).append("{");
+            separator_ = "";
+            print_fields(*this, item);
+            separator = "},";
+        }
+        text_ += items.empty() ? "[]" : "}]";
+        separator_ = ",";
     }
-    return fmt::format(R"({{{},"slabs":[{}]}})", info_fields("name", tensor.info), slabs);
+    void new_line() { separator_ = ",\n"; }
+    std::string whole_text() const { return "{" + text_ + "}"; }
+
+  private:
+    void begin(const char* key) {
+        fmt::format_to(std::back_inserter(text_), "{}\"{}\":", separator_, key);
+        separator_ = ",";
+    }
+    static std::string printed(const auto& value) {
+        try {
+            return ordered_json(value).dump();
+        } catch (const ordered_json::exception&) {
+            throw UserError("a checkpoint holds only text in UTF-8, but this is not: {}", in_ascii(value));
+        }
+    }
+    static std::string printed(const Hash& hash) { return printed(hash.hex()); }
+    static std::string printed(ElementType type) { return printed(h5::name(type)); }
+    static std::string printed(const std::vector<Cut>& cuts) {
+        std::vector<std::array<int, 3>> lists;
+        for (const Cut& cut : cuts) lists.push_back({cut.dim, cut.parts, cut.first});
+        return printed(lists);
+    }
+
+    std::string text_;
+    const char* separator_ = "";
+};
+
+/// A value as messages show it: as text, cut after kShown characters.
+std::string shown(const ordered_json& value) {
+    constexpr size_t kShown = 80;
+    const std::string text = in_ascii(value);
+    return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
 }
 
-std::string print_cut_tensor(const CutTensor& tensor) {
-    std::string cuts;
-    for (const Cut& cut : tensor.cuts)
-        cuts += fmt::format("{}[{},{},{}]", cuts.empty() ? "" : ",", cut.dim, cut.parts, cut.first);
-    return fmt::format(R"({{{},"cuts":[{}]}})", info_fields("name", tensor.info), cuts);
+/// Reads the fields of one JSON object. Every error names the table; an error about a key names the key.
+class Reader {
+  public:
+    Reader(const ordered_json& object, const std::string& place) : object_(object), place_(place) {
+        if (!object.is_object()) throw UserError("{}: {} is not an object", place, shown(object));
+    }
+
+    bool has(const char* key) const { return object_.contains(key); }
+
+    void operator()(const char* key, std::string& text) const {
+        checked(key, value(key).is_string(), "a string").get_to(text);
+    }
+    void operator()(const char* key, bool& flag) const {
+        checked(key, value(key).is_boolean(), "true or false").get_to(flag);
+    }
+    void operator()(const char* key, int64_t& number) const {
+        checked(key, is_count(value(key)), "an integer in 0 .. 2^63 - 1").get_to(number);
+    }
+    /// A file's number. The only negative number is kThisFile.
+    void operator()(const char* key, int& file) const {
+        const bool is_this = value(key).is_number_integer() && value(key) == StoredSlab::kThisFile;
+        checked(key, is_this || is_count(value(key), kMaxInt), "a file's number").get_to(file);
+    }
+    void operator()(const char* key, std::vector<int64_t>& numbers) const {
+        const bool fits = std::ranges::all_of(list(key), [](auto& each) { return is_count(each); });
+        checked(key, fits, "a list of integers in 0 .. 2^63 - 1").get_to(numbers);
+    }
+    void operator()(const char* key, std::vector<int>& degrees) const {
+        const bool fits = std::ranges::all_of(list(key), [](auto& each) { return is_count(each, kMaxInt); });
+        checked(key, fits, "a list of counts below 2^31").get_to(degrees);
+    }
+    void operator()(const char* key, std::vector<Cut>& cuts) const {
+        for (const ordered_json& each : list(key)) {
+            const bool fits = each.is_array() && each.size() == 3 &&
+                              std::ranges::all_of(each, [](auto& part) { return is_count(part, kMaxInt); });
+            checked(key, fits, "a list of [dim, parts, first]");
+            cuts.push_back({each[0].get<int>(), each[1].get<int>(), each[2].get<int>()});
+        }
+    }
+    void operator()(const char* key, Hash& hash) const {
+        const std::optional<Hash> parsed = parse_hash(text(key));
+        checked(key, parsed.has_value(), "32 lower-case hexadecimal digits");
+        hash = *parsed;
+    }
+    void operator()(const char* key, ElementType& type) const {
+        const std::optional<ElementType> known = h5::element_type_named(text(key));
+        checked(key, known.has_value(), "a known element type");
+        type = *known;
+    }
+    void object(const char* key, std::string& text) const {
+        text = checked(key, value(key).is_object(), "an object").dump();
+    }
+    void list(const char* key, auto& items, const char*, auto read_fields) const {
+        for (const ordered_json& each : list(key)) read_fields(Reader(each, place_), items.emplace_back());
+    }
+    const ordered_json& list(const char* key) const { return checked(key, value(key).is_array(), "a list"); }
+    void new_line() const {}
+
+  private:
+    static constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+
+    const ordered_json& value(const char* key) const {
+        const auto found = object_.find(key);
+        if (found == object_.end()) throw UserError("{}: {} has no \"{}\"", place_, shown(object_), key);
+        return *found;
+    }
+    std::string text(const char* key) const {
+        std::string result;
+        (*this)(key, result);
+        return result;
+    }
+    /// Whether a value is an integer from 0 to `max`. The JSON library parses non-negative integers as
+    /// unsigned and integers beyond 64 bits as floats, so no number wraps around.
+    static bool is_count(const ordered_json& value, int64_t max = std::numeric_limits<int64_t>::max()) {
+        return value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(max);
+    }
+    /// The value of the key. UserError, which says what was expected, unless it fits.
+    const ordered_json& checked(const char* key, bool fits, const char* expected) const {
+        if (!fits)
+            throw UserError("{}: \"{}\" is {}, which is not {}", place_, key, shown(value(key)), expected);
+        return value(key);
+    }
+
+    const ordered_json& object_;
+    const std::string& place_;
+};
+
+/// A record that a Printer takes as const, and a Reader not.
+template <class T, class Record>
+concept Of = std::same_as<std::remove_const_t<T>, Record>;
+
+void fields(auto&& visit, Of<Description> auto& description) {
+    visit("step", description.step);
+    visit("program", description.program);
+    visit("mesh", description.mesh);
+    visit("model_only", description.model_only);
+    visit.new_line();
+    visit.object("model", description.model);
+    visit.new_line();
+    visit("config", description.config);
+    visit.new_line();
+    visit.object("state", description.state);
 }
 
-std::string grid_field(const Plan& plan) { return fmt::format("\"grid\":[{}]", fmt::join(plan.grid, ",")); }
+void fields(auto&& visit, Of<StoredFile> auto& file) {
+    visit("bytes", file.num_bytes);
+    visit("check", file.check);
+}
 
-std::string print_description(const Description& description) {
-    return fmt::format(
-        "\"step\":{},\"program\":{},\"mesh\":{},\"model_only\":{},\n\"model\":{},\n\"config\":{},\n\"state\":"
-        "{}",
-        description.step, quoted(description.program), quoted(description.mesh), description.model_only,
-        compact(description.model), quoted(description.config), compact(description.state));
+void fields(auto&& visit, Of<StoredAsset> auto& asset) {
+    visit("name", asset.name);
+    visit("at", asset.at);
+    visit("bytes", asset.num_bytes);
+    visit("hash", asset.hash);
+}
+
+void fields(auto&& visit, Of<TensorInfo> auto& info, const char* name_key = "name") {
+    visit(name_key, info.name);
+    visit("type", info.type);
+    visit("shape", info.shape);
+}
+
+void fields(auto&& visit, Of<CutTensor> auto& tensor) {
+    fields(visit, tensor.info);
+    visit("cuts", tensor.cuts);
+}
+
+void fields(auto&& visit, Of<StoredSlab> auto& stored) {
+    visit("offset", stored.slab.offset);
+    visit("size", stored.slab.size);
+    visit("at", stored.at);
+    visit("hash", stored.hash);
+}
+
+void fields(auto&& visit, Of<StoredTensor> auto& tensor) {
+    fields(visit, tensor.info);
+    visit.list("slabs", tensor.slabs, kOneLine, [](auto&& visit_slab, auto& slab) {
+        visit_slab("file", slab.file);
+        fields(visit_slab, slab);
+    });
+}
+
+/// Prints the fields of an item of a list.
+constexpr auto kAllFields = [](Printer& print, const auto& item) { fields(print, item); };
+
+/// Parses a table. Each entry of its lists goes to `take`, because a manifest may have hundreds of thousands.
+ordered_json parse_table(std::string_view text, const std::string& place, const JsonEntries& entries) {
+    ordered_json rest = parse_json(text, place, entries);
+    const Reader reader(rest, place);
+    for (const std::string& key : entries.lists) {
+        const ordered_json& left = reader.list(key.c_str());
+        if (!left.empty())
+            throw UserError("{}: \"{}\" holds {}, which is not an object", place, key, shown(left[0]));
+    }
+    return rest;
+}
+
+void take_item(Manifest& manifest, const std::string& key, const Reader& reader) {
+    if (key == "tensors" && reader.has("cuts")) return fields(reader, manifest.plan.tensors.emplace_back());
+    if (key == "tensors") return fields(reader, manifest.tensors.emplace_back());
+    if (key == "assets") return fields(reader, manifest.assets.emplace_back());
+    StoredFile& file = manifest.files.emplace_back();
+    if (reader.has("name")) reader("name", file.name);
+    fields(reader, file);
+}
+
+/// In format 2 the name of a shard follows from its number.
+void name_files(std::vector<StoredFile>& files, const std::string& place) {
+    for (size_t i = 0; i < files.size(); ++i) {
+        if (!files[i].name.empty())
+            throw UserError("{}: file '{}' has a name of its own", place, files[i].name);
+        files[i].name = shard_name(static_cast<int>(i), static_cast<int>(files.size()));
+    }
 }
 
 }  // namespace
 
 std::string to_json(const ShardTable& table) {
-    const auto print_slab = [](const StoredTensor& tensor) {
-        return fmt::format("{{{}{}{}}}", info_fields("tensor", tensor.info), tensor.slabs.empty() ? "" : ",",
-                           tensor.slabs.empty() ? "" : slab_fields(tensor.slabs.front()));
-    };
-    return fmt::format("{{\"set\":\"{}\",\n{}}}", table.set.hex(), list("slabs", table.tensors, print_slab));
+    Printer print;
+    print("set", table.set);
+    print.new_line();
+    print.list("slabs", table.tensors, kOwnLines, [](Printer& item, const StoredTensor& tensor) {
+        fields(item, tensor.info, "tensor");
+        if (!tensor.slabs.empty()) fields(item, tensor.slabs.front());
+    });
+    return print.whole_text();
 }
 
 std::string to_json(const Manifest& manifest) {
-    const auto print_file = [&](const StoredFile& file) {
-        const std::string name =
-            manifest.lists_slabs() ? fmt::format("\"name\":{},", quoted(file.name)) : std::string();
-        return fmt::format(R"({{{}"bytes":{},"check":"{}"}})", name, file.num_bytes, file.check.hex());
-    };
-    const auto print_asset = [](const StoredAsset& asset) {
-        return fmt::format(R"({{"name":{},"at":{},"bytes":{},"hash":"{}"}})", quoted(asset.name), asset.at,
-                           asset.num_bytes, asset.hash.hex());
-    };
-    const std::string grid = manifest.lists_slabs() ? "" : grid_field(manifest.plan) + ",\n";
-    return fmt::format(
-        "{{\"set\":\"{}\",{},\n{}{},\n{},\n{}}}", manifest.set.hex(), print_description(manifest.description),
-        grid, list("files", manifest.files, print_file), list("assets", manifest.assets, print_asset),
-        manifest.lists_slabs() ? list("tensors", manifest.tensors, print_tensor)
-                               : list("tensors", manifest.plan.tensors, print_cut_tensor));
+    Printer print;
+    print("set", manifest.set);
+    fields(print, manifest.description);
+    if (!manifest.lists_slabs()) {
+        print.new_line();
+        print("grid", manifest.plan.grid);
+    }
+    print.new_line();
+    print.list("files", manifest.files, kOwnLines, [&](Printer& item, const StoredFile& file) {
+        if (manifest.lists_slabs()) item("name", file.name);
+        fields(item, file);
+    });
+    print.new_line();
+    print.list("assets", manifest.assets, kOwnLines, kAllFields);
+    print.new_line();
+    if (manifest.lists_slabs()) {
+        print.list("tensors", manifest.tensors, kOwnLines, kAllFields);
+    } else {
+        print.list("tensors", manifest.plan.tensors, kOwnLines, kAllFields);
+    }
+    return print.whole_text();
 }
 
 std::string to_json(const Plan& plan) {
-    return fmt::format("{{{},\n{}}}", grid_field(plan), list("tensors", plan.tensors, print_cut_tensor));
+    Printer print;
+    print("grid", plan.grid);
+    print.new_line();
+    print.list("tensors", plan.tensors, kOwnLines, kAllFields);
+    return print.whole_text();
+}
+
+ShardTable parse_shard_table(std::string_view text, const std::string& place, const TableFile& file) {
+    ShardTable table;
+    const auto take = [&](const std::string&, const ordered_json& item) {
+        const Reader reader(item, place);
+        StoredTensor& tensor = table.tensors.emplace_back();
+        fields(reader, tensor.info, "tensor");
+        if (reader.has("at")) fields(reader, tensor.slabs.emplace_back());
+    };
+    const ordered_json rest = parse_table(text, place, {{"slabs"}, take});
+    Reader(rest, place)("set", table.set);
+    check_table(table, place, file);
+    return table;
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& place, const TableFile& file) {
+    Manifest manifest;
+    const auto take = [&](const std::string& key, const ordered_json& item) {
+        take_item(manifest, key, Reader(item, place));
+    };
+    const ordered_json rest = parse_table(text, place, {{"files", "assets", "tensors"}, take});
+    const Reader reader(rest, place);
+    reader("set", manifest.set);
+    fields(reader, manifest.description);
+    if (reader.has("grid")) {
+        reader("grid", manifest.plan.grid);
+        if (manifest.plan.grid.empty()) throw UserError("{}: its \"grid\" is empty", place);
+        name_files(manifest.files, place);
+    }
+    check_table(manifest, place, file);
+    return manifest;
+}
+
+Plan parse_plan(std::string_view text, const std::string& place) {
+    Plan plan;
+    const auto take = [&](const std::string&, const ordered_json& item) {
+        fields(Reader(item, place), plan.tensors.emplace_back());
+        check_info(plan.tensors.back().info, place);
+    };
+    const ordered_json rest = parse_table(text, place, {{"tensors"}, take});
+    Reader(rest, place)("grid", plan.grid);
+    check_plan(plan, place);
+    return plan;
 }
 
 }  // namespace argosy::checkpoint

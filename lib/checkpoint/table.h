@@ -102,4 +102,22 @@ ShardTable parse_shard_table(std::string_view text, const std::string& place, co
 Manifest parse_manifest(std::string_view text, const std::string& place, const TableFile& file);
 Plan parse_plan(std::string_view text, const std::string& place);
 
+// The checks of table_check.cpp, for tables that were read and tables that are to be written. Each throws
+// UserError, which begins with `place`. All but gaps() are for this module.
+
+/// Checks that the name is a possible HDF5 path and not reserved by FORMAT.md, and that the number of bytes
+/// fits an int64_t.
+void check_info(const TensorInfo& info, const std::string& place);
+
+/// Checks that the name is a plain file name without a folder.
+void check_file_name(const std::string& name, const std::string& place);
+
+/// Checks a whole table: names, shapes, slabs, and that no two byte ranges of a file overlap.
+void check_table(const ShardTable& table, const std::string& place, const TableFile& file);
+void check_table(const Manifest& manifest, const std::string& place, const TableFile& file);
+
+/// The byte ranges, ascending, between the user block and the file's end that none of `ranges` covers.
+/// UserError if two of `ranges` overlap, or if one of them ends after the file.
+std::vector<ByteRange> gaps(std::vector<ByteRange> ranges, const std::string& place, int64_t file_bytes);
+
 }  // namespace argosy::checkpoint

@@ -1,5 +1,4 @@
-#include "checkpoint/table_check.h"
-
+// Checks of tables.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "checkpoint/table.h"
 #include "checkpoint/user_block.h"
 
 namespace argosy::checkpoint {
@@ -17,21 +17,18 @@ namespace {
 constexpr size_t kMaxDims = 32;  // HDF5's limit
 constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max();
 
+bool is_control(char letter) { return static_cast<unsigned char>(letter) < ' ' || letter == 0x7f; }
+
 /// The fault of a name; empty if the name is valid.
 std::string_view name_fault(std::string_view name) {
     if (name.empty()) return "is empty";
-    for (const char c : name) {
-        if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) return "holds a control character";
-    }
-    return {};
+    return std::ranges::any_of(name, is_control) ? "holds a control character" : "";
 }
 
 /// The name in printable form, for messages.
 std::string printable(std::string_view name) {
     std::string text(name.substr(0, 100));
-    std::replace_if(
-        text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 0x7f; },
-        '?');
+    std::ranges::replace_if(text, is_control, '?');
     return text;
 }
 
@@ -154,6 +151,19 @@ void check_assets(const Manifest& manifest, const std::string& place, Extents& e
     }
 }
 
+/// Checks that the slab is inside the tensor and has elements.
+void check_slab(const TensorInfo& info, const layout::Slab& slab, const std::string& place) {
+    bool inside = slab.offset.size() == info.shape.size() && slab.size.size() == info.shape.size();
+    for (size_t dim = 0; inside && dim < info.shape.size(); ++dim) {
+        inside = slab.offset[dim] >= 0 && slab.size[dim] >= 1 && slab.size[dim] <= info.shape[dim] &&
+                 slab.offset[dim] <= info.shape[dim] - slab.size[dim];
+    }
+    if (!inside) {
+        throw UserError("{}: a slab at {} of {} is not inside shape {}", place, slab.offset, slab.size,
+                        info.shape);
+    }
+}
+
 void check_slabs(const StoredTensor& tensor, int num_files, const std::string& where, Extents& extents) {
     for (const StoredSlab& stored : tensor.slabs) {
         check_slab(tensor.info, stored.slab, where);
@@ -193,18 +203,6 @@ void check_file_name(const std::string& name, const std::string& place) {
         fault = "is not a plain file name";
     }
     if (!fault.empty()) throw UserError("{}: the file name '{}' {}", place, printable(name), fault);
-}
-
-void check_slab(const TensorInfo& info, const layout::Slab& slab, const std::string& place) {
-    bool inside = slab.offset.size() == info.shape.size() && slab.size.size() == info.shape.size();
-    for (size_t dim = 0; inside && dim < info.shape.size(); ++dim) {
-        inside = slab.offset[dim] >= 0 && slab.size[dim] >= 1 && slab.size[dim] <= info.shape[dim] &&
-                 slab.offset[dim] <= info.shape[dim] - slab.size[dim];
-    }
-    if (!inside) {
-        throw UserError("{}: a slab at {} of {} is not inside shape {}", place, slab.offset, slab.size,
-                        info.shape);
-    }
 }
 
 void check_table(const ShardTable& table, const std::string& place, const TableFile& file) {

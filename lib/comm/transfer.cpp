@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/fnv.h"
+#include "base/units.h"
 
 namespace argosy::comm {
 namespace {
@@ -19,8 +20,6 @@ constexpr int64_t kCacheLineBytes = 64;  // blocks and chunks are whole cache li
 /// Above this size an all-reduce takes two steps: each rank sums up one piece, then the pieces are gathered.
 /// Two steps read less if there are many ranks, but the second step needs every rank's attention.
 constexpr int64_t kMaxBytesSummedByAll = 32 << 10;
-
-int64_t round_up(int64_t bytes) { return (bytes + kCacheLineBytes - 1) / kCacheLineBytes * kCacheLineBytes; }
 
 std::byte* bytes_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
 const std::byte* constant_bytes_of(const at::Tensor& tensor) {
@@ -75,7 +74,7 @@ Transfer with_chunks(Transfer transfer, const Party& party) {
     const int64_t length = in_pieces(transfer) ? transfer.piece_bytes : transfer.total_bytes;
     const int64_t max_bytes = party.max_block_bytes / pieces / kCacheLineBytes * kCacheLineBytes;
     ARGOSY_CHECK(max_bytes > 0, "{} pieces in a block of {} bytes", pieces, party.max_block_bytes);
-    transfer.chunk_bytes = std::min(max_bytes, round_up(length));
+    transfer.chunk_bytes = std::min(max_bytes, round_up(length, kCacheLineBytes));
     return transfer;
 }
 
@@ -85,7 +84,7 @@ std::vector<Transfer> all_reduce(Transfer whole, const Party& party) {
         whole.pattern = Pattern::AllReduce;
         return {whole};
     }
-    whole.piece_bytes = round_up((whole.total_bytes + party.size - 1) / party.size);
+    whole.piece_bytes = round_up(divide_up(whole.total_bytes, party.size), kCacheLineBytes);
     std::byte* const own_piece = whole.out + std::min(party.rank * whole.piece_bytes, whole.total_bytes);
     Transfer sum = whole, gather = whole;
     sum.pattern = Pattern::ReduceScatter;
@@ -185,7 +184,7 @@ const Kernels* find(at::ScalarType type) {
 
 int64_t Transfer::num_rounds() const {
     const int64_t length = in_pieces(*this) ? piece_bytes : total_bytes;
-    return length == 0 ? 0 : (length + chunk_bytes - 1) / chunk_bytes;
+    return length == 0 ? 0 : divide_up(length, chunk_bytes);
 }
 
 std::vector<Transfer> transfers(const Op& op, const Party& party) {

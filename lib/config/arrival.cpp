@@ -15,16 +15,7 @@ namespace argosy::config {
 
 namespace {
 
-using Words = std::vector<std::string_view>;
-
-/// The parts around the separators; one empty part if `text` is empty.
-Words split_at(std::string_view text, char separator) {
-    Words parts;
-    for (std::size_t end; (end = text.find(separator)) != text.npos; text.remove_prefix(end + 1))
-        parts.push_back(text.substr(0, end));
-    parts.push_back(text);
-    return parts;
-}
+using KeyNames = std::vector<std::string_view>;
 
 bool is_on_command_line(const Setting& setting) { return setting.place == "on the command line"; }
 
@@ -35,8 +26,10 @@ std::string key_of(const ForeignTable& table, const Setting& setting) {
 }
 
 /// The keys of this program that take the value of `key`.
-Words our_keys(std::string_view key, const ForeignKey* row) {
-    return row && !row->ours.empty() ? split_at(row->ours, ' ') : Words{key};
+KeyNames our_keys(std::string_view key, const ForeignKey* row) {
+    if (!row || row->ours.empty()) return {key};
+    if (row->rule.use == Rule::Use::ToQuotient || row->second.empty()) return {row->ours};
+    return {row->ours, row->second};
 }
 
 /// A value as the tables spell it: strings without quotes.
@@ -56,11 +49,6 @@ std::string last_part(const std::string& name) {
         if (at != std::string::npos && at + std::string_view(word).size() == part.size()) part.erase(at);
     }
     return part.substr(0, part.find("-intermediate-step-"));
-}
-
-/// The key of this program by which the row divides the value; empty if it does not.
-std::string_view divisor_of(const ForeignKey* row) {
-    return row && row->values.starts_with("*/") ? row->values.substr(2) : "";
 }
 
 /// The condition that holds for a setting of the key; null if there is none.
@@ -120,7 +108,7 @@ class Translation {
     std::size_t turn_of(const Setting& setting) const {
         const std::string key = key_of(table_, setting);
         const ForeignKey* row = find_row(table_, key);
-        if (!divisor_of(row).empty()) return kFirstNeed + table_.needs.size();
+        if (row && row->rule.use == Rule::Use::ToQuotient) return kFirstNeed + table_.needs.size();
         if (const Need* need = find_need(table_, key, is_on_command_line(setting)))
             return kFirstNeed + static_cast<std::size_t>(need - table_.needs.data());
         return our_keys(key, row).size() > 1 ? kSeveral : kSingle;
@@ -130,8 +118,8 @@ class Translation {
     std::set<std::string> targets_of(const Setting& setting) const {
         const std::string key = key_of(table_, setting);
         const ForeignKey* row = find_row(table_, key);
-        if (!is_set(setting.value) || (row && row->use != ForeignKey::Use::ToKey)) return {};
-        const Words ours = our_keys(key, row);
+        if (!is_set(setting.value) || (row && !row->rule.sets_a_key())) return {};
+        const KeyNames ours = our_keys(key, row);
         return {ours.begin(), ours.end()};
     }
 
@@ -156,17 +144,17 @@ class Translation {
         const ForeignKey* row = find_row(table_, key);
         if (is_null) {
             decide(result, Fate::Harmless, "it is unset there");
-        } else if (!row || row->use == ForeignKey::Use::ToKey) {
+        } else if (!row || row->rule.sets_a_key()) {
             take(result, setting, key, row);
-        } else if (!our_spelling(row->values, spelled(setting.value))) {
+        } else if (!row->rule.word_of(spelled(setting.value))) {
             decide(result, Fate::Missing, fmt::format("nearest: {}", row->sentence));
-        } else if (row->use == ForeignKey::Use::ToModel) {
+        } else if (row->rule.use == Rule::Use::ToModel) {
             size(result, setting, *row);
-        } else if (row->use == ForeignKey::Use::InWords) {
+        } else if (row->rule.use == Rule::Use::InWords) {
             decide(result, Fate::Equivalent, row->sentence);
         } else {
             decide(result, Fate::Harmless,
-                   row->values == "*" ? row->sentence : "the value asks for nothing more");
+                   row->rule.values.empty() ? row->sentence : "the value asks for nothing more");
         }
         return result;
     }
@@ -178,9 +166,10 @@ class Translation {
 
     /// Gives the value to a key of a config.json.
     void size(ArrivedKey& result, const Setting& setting, const ForeignKey& row) {
-        const std::string ours = *our_spelling(row.values, spelled(setting.value));
+        const std::string theirs = spelled(setting.value);
+        const std::string_view ours = row.rule.word_of(theirs)->ours;
         if (row.ours.empty() || ours.empty()) return decide(result, Fate::Harmless, "it is so here");
-        const Value value = ours == spelled(setting.value) ? setting.value : yaml_scalar(ours);
+        const Value value = ours == theirs ? setting.value : yaml_scalar(ours);
         arrival_.sizes.push_back({std::string(row.ours), value, toml_text(value), setting.place});
         decide(result, Fate::Equivalent, fmt::format("{} = {} of a config.json", row.ours, toml_text(value)));
     }
@@ -195,7 +184,7 @@ class Translation {
                                        [&](const Setting& setting) { return setting.key == row.key; });
         };
         for (const ForeignKey& row : table_.keys) {
-            if (row.use != ForeignKey::Use::ToModel || !row.ours.empty() || section.empty() || is_given(row))
+            if (row.rule.use != Rule::Use::ToModel || !row.ours.empty() || section.empty() || is_given(row))
                 continue;
             rows.push_back(
                 {Fate::Missing, std::string(row.key), "null", fmt::format("nearest: {}", row.sentence)});
@@ -215,7 +204,7 @@ class Translation {
 
     /// Gives the value to our key, or to our keys.
     void take(ArrivedKey& result, const Setting& setting, const std::string& key, const ForeignKey* row) {
-        Words ours = our_keys(key, row);
+        KeyNames ours = our_keys(key, row);
         if (!find_field(ours[0])) {
             const std::string meant = nearest(key, keys());
             return decide(result, Fate::Missing,
@@ -232,8 +221,8 @@ class Translation {
             ours.erase(ours.begin(), ours.end() - std::min(values.size(), num_keys));
             for (std::size_t i = 0; i < ours.size(); ++i) set(std::string(ours[i]), values[i], setting.place);
             const std::string text = spelled(setting.value);
-            const bool fits = values.size() == num_keys || (row && row->values != "*");
-            if (!fits || (row && !our_spelling(row->values, num_keys == 1 ? text : last_part(text))))
+            const bool fits = values.size() == num_keys || (row && !row->rule.values.empty());
+            if (!fits || (row && !row->rule.word_of(num_keys == 1 ? text : last_part(text))))
                 throw UserError("{} is not known here", result.value);
         } catch (const UserError& error) {
             return decide(result, Fate::Missing,
@@ -245,7 +234,7 @@ class Translation {
     }
 
     /// Says what our keys are now.
-    void describe(ArrivedKey& result, const Words& ours, const ForeignKey* row) {
+    void describe(ArrivedKey& result, const KeyNames& ours, const ForeignKey* row) {
         std::vector<std::string> now;
         for (const std::string_view key : ours) {
             const std::string value = toml_text(find_field(key)->get(arrival_.config));
@@ -254,7 +243,8 @@ class Translation {
             }
             now.push_back(fmt::format("{} = {}", key, value));
         }
-        const bool explained = row && !row->sentence.empty() && !row->ours.empty() && row->values == "*";
+        const bool explained = row && row->rule.use == Rule::Use::ToKey && !row->sentence.empty() &&
+                               !row->ours.empty() && row->rule.values.empty();
         decide(result, Fate::Equivalent,
                fmt::format("{}{}{}", fmt::join(now, ", "), explained ? ": " : "",
                            explained ? row->sentence : ""));
@@ -263,23 +253,21 @@ class Translation {
     /// The values for `count` keys of ours: fewer if there is no spelling for each, none if the value changes
     /// nothing here.
     std::vector<Value> our_values(const Value& theirs, const ForeignKey* row, std::size_t count) const {
-        if (!row || row->values == "*") return spread(theirs, count);
-        if (row->values == "*..") return {folder_of(theirs)};
-        if (const std::string_view key = divisor_of(row); !key.empty()) return {divided(theirs, key)};
+        if (row && row->rule.use == Rule::Use::ToFolder) return {folder_of(theirs)};
+        if (row && row->rule.use == Rule::Use::ToQuotient) return {divided(theirs, row->second)};
+        if (!row || row->rule.values.empty()) return spread(theirs, count);
         if (const auto* names = std::get_if<std::vector<std::string>>(&theirs)) {
             std::vector<std::string> ours;
             for (const std::string& name : *names)
-                ours.push_back(our_spelling(row->values, name).value_or(name));
+                ours.emplace_back(row->rule.word_of(name).value_or(Word{name}).ours);
             return {ours};
         }
         const std::string text = count == 1 ? spelled(theirs) : last_part(spelled(theirs));
-        const auto ours = our_spelling(row->values, text);
-        if (!ours || *ours == text) return {theirs};
-        if (ours->empty()) return {};
-        std::vector<Value> values;
-        for (const std::string_view word : count == 1 ? Words{*ours} : split_at(*ours, ' ')) {
-            values.emplace_back(std::string(word));
-        }
+        const auto ours = row->rule.word_of(text);
+        if (!ours || ours->ours == text) return {theirs};
+        if (ours->ours.empty()) return {};
+        std::vector<Value> values = {std::string(ours->ours)};
+        if (!ours->second.empty()) values.emplace_back(std::string(ours->second));
         return values;
     }
 
@@ -299,14 +287,12 @@ class Translation {
 
     /// A rate as a share of another one.
     Value divided(const Value& theirs, std::string_view key) const {
-        const Value number = as_type(ValueType::Number, value_as(ValueType::Number, theirs));
-        const Value by = find_field(key)->get(arrival_.config);
-        const auto* numerator = std::get_if<double>(&number);
-        const Value by_number = as_type(ValueType::Number, value_as(ValueType::Number, by));
-        const auto* denominator = std::get_if<double>(&by_number);
-        return numerator && *numerator >= 0 && denominator && *denominator > 0
-                   ? Value(*numerator / *denominator)
-                   : theirs;
+        const auto number = [](const Value& value) {
+            const Value found = as_type(ValueType::Number, value_as(ValueType::Number, value));
+            return std::holds_alternative<double>(found) ? std::get<double>(found) : -1;
+        };
+        const double numerator = number(theirs), denominator = number(find_field(key)->get(arrival_.config));
+        return numerator >= 0 && denominator > 0 ? Value(numerator / denominator) : theirs;
     }
 
     void set(const std::string& key, const Value& value, const std::string& place) {
@@ -342,10 +328,9 @@ class Translation {
             } else if (implied.value.empty()) {
                 decide(row, Fate::Missing, implied.sentence);
             } else {
-                const Words parts = split_at(implied.value, '/');
-                const Value value = yaml_scalar(parts[0]);
+                const Value value = yaml_scalar(implied.value);
                 if (unmet_need(key, {key, value, "", ""}) || exceeds(value, implied.max)) continue;
-                set(key, parts.size() == 1 ? value : divided(value, parts[1]), "");
+                set(key, implied.divisor.empty() ? value : divided(value, implied.divisor), "");
                 row.sentence = fmt::format(
                     "{} = {}: {}", key, toml_text(find_field(key)->get(arrival_.config)), implied.sentence);
             }
@@ -380,15 +365,10 @@ Arrival translate(ForeignProgram program, const std::vector<Setting>& settings,
                   const std::string& torchtitan_date) {
     const ForeignTable& table = table_of(program);
     std::vector<Setting> last;
-    std::vector<std::string> names;
     for (const Setting& setting : settings) {
-        const std::string name = key_of(table, setting);
-        if (const auto earlier = std::ranges::find(names, name); earlier != names.end()) {
-            last.erase(last.begin() + (earlier - names.begin()));
-            names.erase(earlier);
-        }
+        const std::string key = key_of(table, setting);
+        std::erase_if(last, [&](const Setting& earlier) { return key_of(table, earlier) == key; });
         last.push_back(setting);
-        names.push_back(name);
     }
     return Translation(table).translate(last, torchtitan_date);
 }

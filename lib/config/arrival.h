@@ -60,25 +60,41 @@ std::string arrival_toml(const Arrival& arrival, const ArrivalRequest& request);
 
 /// The rest is for arrival.cpp and the tables.
 
+/// A value of the other program, without quotes, and its word here: empty if it changes nothing here, and two
+/// words for a row that sets two keys.
+struct Word {
+    std::string_view theirs, ours = theirs, second = {};
+    bool is_any_other = false;  // stands for every value that is not listed before it, which is the same here
+};
+constexpr Word kAnyOther{.theirs = "", .is_any_other = true};
+
+/// What becomes of a key at some values, of which texts are the same here; at others it is missing. A rule
+/// without values holds at all.
+struct Rule {
+    enum class Use {
+        ToKey,       // `ours` takes the value
+        ToFolder,    // `ours` takes the folder of a path that is a file's, or the path
+        ToQuotient,  // `ours` takes the value divided by that of our key `second`
+        ToModel,     // `ours`, a key of a config.json, takes the value; empty: the value must be given
+        InWords,     // equivalent: the sentence says how to get the same
+        Nothing      // harmless
+    };
+    Use use;
+    std::vector<Word> values;
+    Rule(Use how, auto... words) : use(how), values{Word{words}...} {}
+
+    bool sets_a_key() const { return use <= Use::ToQuotient; }
+    /// The word here of their value, which `theirs` must outlive: none if the rule does not hold at it.
+    std::optional<Word> word_of(std::string_view theirs) const;
+};
+
 /// A row: one key of the other program. Names that end with a dot stand for all keys that begin so.
 struct ForeignKey {
-    enum class Use {
-        ToKey,    // `ours` takes the value
-        ToModel,  // `ours`, a key of a config.json of Hugging Face, takes the value; empty: the value must be
-                  // given
-        InWords,  // equivalent: the sentence says how to get the same
-        Nothing   // harmless
-    };
     std::string_view key;
-    Use use;
-    std::string_view ours;  // for ToKey: our key, or several separated by spaces; empty: of the same name
-    /// The values at which the row holds, separated by '|'; the key is missing here at any other. An entry is
-    ///   VALUE        this value, the same here ("" is a list of the empty value)
-    ///   THEIRS=OURS  for ToKey: this value, spelled OURS here; without OURS it changes nothing here
-    ///   *            any value that is not listed before; for ToKey, "*/KEY" divides it by our key KEY, and
-    ///                "*.." takes the folder of a path that is a file's
-    std::string_view values;
+    Rule rule;
     std::string_view sentence;
+    std::string_view ours = {};    // empty: the key of the same name
+    std::string_view second = {};  // for ToKey: the key that takes the second word, or the second of a list
 };
 
 /// A condition for a key to have its effect, which depends on the other keys. While it is not met, nothing is
@@ -98,12 +114,12 @@ struct FormerName {
     std::string_view before, now;
 };
 
-/// A habit or a default: the other program has it without a key, and this one only if `ours` has `value`, or
-/// with "NUMBER/KEY" the number divided by the value of our key. Without a value it is missing unless a key
-/// of theirs sets `ours`; without `ours` the sentence is for people. If the value is greater than the value
-/// of our key `max`, our default stays.
+/// A habit or a default: the other program has it without a key, and this one only if `ours` has `value`, a
+/// scalar of YAML, divided by the value of our key `divisor` if there is one. Without a value it is missing
+/// unless a key of theirs sets `ours`; without `ours` the sentence is for people. If the value is greater
+/// than the value of our key `max`, our default stays.
 struct Implied {
-    std::string_view what, ours, value, sentence, max = {};
+    std::string_view what, ours, value, sentence, max = {}, divisor = {};
 };
 
 struct ForeignTable {
@@ -139,10 +155,6 @@ Value yaml_scalar(std::string_view word);
 /// For an unknown key or option that is a word of another program: what it is called here. Empty for others.
 /// The words are those of arrival_text.cpp and the keys of TorchTitan.
 std::string foreign_answer(std::string_view key);
-
-/// Our spelling of their value by ForeignKey::values: none if the row does not hold at it, empty if it
-/// changes nothing here.
-std::optional<std::string> our_spelling(std::string_view values, const std::string& theirs);
 
 /// The key and the value here of an option in the words of TorchTitan, if a row of its table spells that
 /// value otherwise here, as interleave_1f1b.

@@ -55,28 +55,21 @@ const ForeignKey* find_row(const ForeignTable& table, std::string_view key) {
     return nullptr;
 }
 
-std::optional<std::string> our_spelling(std::string_view values, const std::string& theirs) {
-    while (true) {
-        const std::size_t end = std::min(values.find('|'), values.size());
-        const std::string_view entry = values.substr(0, end);
-        const std::size_t equals = std::min(entry.rfind('='), entry.size());
-        if (entry.starts_with('*') || entry == theirs) return theirs;
-        if (equals < entry.size() && entry.substr(0, equals) == theirs)
-            return std::string(entry.substr(equals + 1));
-        if (end == values.size()) return std::nullopt;
-        values.remove_prefix(end + 1);
-    }
+std::optional<Word> Rule::word_of(std::string_view theirs) const {
+    const auto found = std::ranges::find_if(
+        values, [&](const Word& word) { return word.is_any_other || word.theirs == theirs; });
+    if (values.empty() || (found != values.end() && found->is_any_other)) return Word{theirs};
+    return found == values.end() ? std::nullopt : std::optional(*found);
 }
 
 std::optional<std::pair<std::string, std::string>> our_option(const std::string& name,
                                                               const std::string& word) {
     const std::string key = newest_name(torchtitan_table(), name);
     const ForeignKey* row = find_row(torchtitan_table(), key);
-    if (!row || row->use != ForeignKey::Use::ToKey || row->ours.find(' ') != std::string_view::npos)
-        return std::nullopt;
-    const auto ours = our_spelling(row->values, word);
-    if (!ours || ours->empty() || *ours == word) return std::nullopt;
-    return std::pair{row->ours.empty() ? key : std::string(row->ours), *ours};
+    if (!row || row->rule.use != Rule::Use::ToKey || !row->second.empty()) return std::nullopt;
+    const auto ours = row->rule.word_of(word);
+    if (!ours || ours->ours.empty() || ours->ours == word) return std::nullopt;
+    return std::pair{row->ours.empty() ? key : std::string(row->ours), std::string(ours->ours)};
 }
 
 const ForeignTable& table_of(ForeignProgram program) {

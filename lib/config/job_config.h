@@ -1,7 +1,6 @@
 // The configuration of a run: one struct per section of the configuration file, with the defaults.
 // `parse_command_line` makes a JobConfig, and nothing changes it afterwards. Each key is a member here and a
-// line in fields.cpp, with its meaning and limits. An optional member has a value exactly if its key was
-// given.
+// line in fields.cpp, with its meaning and limits. An optional member is set exactly if its key was given.
 #pragma once
 
 #include <cstdint>

@@ -38,6 +38,15 @@ inline std::string version_text(int version) {
     return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+// Named ranges of this thread (NVTX), which a profiler such as Nsight Systems shows beside the GPU's work.
+
+/// Whether a profiler that takes ranges was attached when the process started.
+bool takes_ranges();
+/// A range begins, within the ranges that are open. Without a profiler, does nothing.
+void begin_range(const char* name);
+/// The innermost range ends.
+void end_range();
+
 /// Throws RunError, which names `call` and has CUDA's own text, unless `status` is cudaSuccess. Only in
 /// builds with CUDA.
 void check(int status, const char* call);

@@ -195,17 +195,4 @@ void parse_record(std::string_view line, std::string place, int64_t vocab_size, 
 
 bool is_blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string::npos; }
 
-bool RecordReader::next(Record& record) {
-    std::string_view line;
-    while (lines_.next(line)) {
-        ++line_number_;
-        if (is_blank(line)) continue;
-        parse_record(line, place(), vocab_size_, record);
-        return true;
-    }
-    return false;
-}
-
-std::string RecordReader::place() const { return fmt::format("{}:{}", lines_.source().name(), line_number_); }
-
 }  // namespace argosy::data

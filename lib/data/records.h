@@ -3,17 +3,13 @@
 //   {"tokens": [integers]}
 //   {"tokens": [integers], "loss_mask": [0 or 1 for each token: whether it counts as a target]}
 //   {"prompt": string, "completion": string}: the tokens of the prompt do not count
-// Other keys and blank lines are ignored. An error in a record names file and line. One line is in memory at
-// a time.
+// Other keys and blank lines are ignored. An error in a record names file and line.
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "data/byte_source.h"
 
 namespace argosy::data {
 
@@ -51,25 +47,5 @@ void parse_record(std::string_view line, std::string place, int64_t vocab_size, 
 
 /// Whether a line has no record.
 bool is_blank(std::string_view line);
-
-/// Reads the records of a file one after another.
-class RecordReader {
-  public:
-    /// Opens a file, or stdin if the path is "-" (data/byte_source.h).
-    RecordReader(const std::filesystem::path& path, int64_t vocab_size)
-        : lines_(path), vocab_size_(vocab_size) {}
-
-    /// Reads the next record. Returns false at the end of the file. Throws as parse_record() and ByteSource
-    /// do.
-    bool next(Record& record);
-
-    /// Returns "file:line" of the record that `next` read last.
-    std::string place() const;
-
-  private:
-    LineReader lines_;
-    int64_t vocab_size_;
-    int64_t line_number_ = 0;
-};
 
 }  // namespace argosy::data

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "base/raw_file.h"
+#include "base/units.h"
 
 namespace argosy::data {
 
@@ -37,7 +38,7 @@ inline constexpr const char *kTokens = "tokens", *kDocuments = "document_offsets
                             *kLossMask = "loss_mask";
 inline constexpr int64_t kBlockBytes = int64_t{1} << 24;  // of one array, for each checksum
 
-inline int64_t num_blocks(int64_t num_bytes) { return (num_bytes + kBlockBytes - 1) / kBlockBytes; }
+inline int64_t num_blocks(int64_t num_bytes) { return divide_up(num_bytes, kBlockBytes); }
 inline int64_t num_mask_bytes(int64_t num_tokens) { return (num_tokens + 7) / 8; }
 int64_t checksum(const std::byte* block, int64_t num_bytes);
 /// The same of bytes in a file, which it reads in small pieces.

@@ -15,6 +15,7 @@
 #include "base/output.h"
 #include "base/program.h"
 #include "base/random.h"
+#include "base/raw_file.h"
 
 namespace argosy::data {
 namespace {
@@ -133,12 +134,6 @@ void write_task(SyntheticFile& file, const SyntheticTask& task, uint64_t seed) {
         RandomStream random(seed, task.name, i);
         file.append(task.record(random));
     }
-}
-
-void make_folders(const std::filesystem::path& path) {
-    std::error_code failure;
-    std::filesystem::create_directories(path, failure);
-    if (failure) throw UserError("cannot make the folder {}: {}", path.string(), failure.message());
 }
 
 }  // namespace

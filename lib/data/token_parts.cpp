@@ -84,7 +84,7 @@ PartFolder::PartFolder(std::filesystem::path folder, std::string plan)
     : folder_(std::move(folder)), plan_(std::move(plan)) {}
 
 void PartFolder::open() const {
-    std::filesystem::create_directories(folder_);
+    make_folders(folder_);
     const std::filesystem::path plan = folder_ / kPlanFile;
     if (!std::filesystem::exists(plan)) {
         PartialFile file(plan, [](const auto&) { return true; });

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/output.h"
 #include "base/strict_json.h"
+#include "data/byte_source.h"
 #include "data/records.h"
 #include "eval/python_random.h"
 

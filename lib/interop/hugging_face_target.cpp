@@ -141,7 +141,7 @@ class HuggingFaceTarget : public Target {
             TensorInfo& tensor = tensors.emplace_back(transfer.to);
             tensor.name = hugging_face_name(tensor.name.substr(std::string(kModelPrefix).size()));
         }
-        checkpoint::make_folders(folder_);
+        make_folders(folder_);
         write_text(folder_ / "config.json", config_text(options));
         write_assets(options.source);
         start_files(tensors, split(tensors, options.max_file_bytes));

@@ -22,7 +22,7 @@ using checkpoint::Checkpoint;
 
 constexpr const char *kManifestName = "checkpoint.h5", *kCheckpointFolder = "checkpoint",
                      *kConfigName = "config.json";
-constexpr int64_t kMaxConfigBytes = 16 << 20, kMaxAssetBytes = 128 << 20;
+constexpr int64_t kMaxConfigBytes = 16 << 20, kMaxAssetBytes = 1 << 30;
 
 constexpr std::array kAssets = {
     "tokenizer.json",
@@ -207,19 +207,22 @@ std::optional<fs::path> folder_of_steps(const fs::path& path) {
 
 bool is_asset(const std::string& name) { return std::ranges::find(kAssets, name) != kAssets.end(); }
 
-std::vector<checkpoint::Asset> read_assets(const ModelSource& source) {
+std::vector<checkpoint::Asset> assets_in(const fs::path& folder) {
     std::vector<checkpoint::Asset> assets;
-    if (source.checkpoint) {
-        for (const checkpoint::StoredAsset& stored : source.checkpoint->manifest().assets) {
-            assets.push_back({stored.name, source.checkpoint->asset(stored.name)});
-        }
-        return assets;
-    }
+    std::error_code failed;
+    if (!fs::is_directory(folder, failed)) return assets;
     for (const char* name : kAssets) {
-        refuse_broken_link(source.path / name);
-        if (is_there(source.path / name))
-            assets.push_back({name, read_text(source.path / name, kMaxAssetBytes)});
+        refuse_broken_link(folder / name);
+        if (is_there(folder / name)) assets.push_back({name, read_text(folder / name, kMaxAssetBytes)});
     }
+    return assets;
+}
+
+std::vector<checkpoint::Asset> read_assets(const ModelSource& source) {
+    if (!source.checkpoint) return assets_in(source.path);
+    std::vector<checkpoint::Asset> assets;
+    for (const checkpoint::StoredAsset& stored : source.checkpoint->manifest().assets)
+        assets.push_back({stored.name, source.checkpoint->asset(stored.name)});
     return assets;
 }
 

@@ -48,8 +48,11 @@ ModelSource open_model(const std::filesystem::path& path, const model::AcceptedK
 /// newest step. Empty if `path` is anything else.
 std::optional<std::filesystem::path> folder_of_steps(const std::filesystem::path& path);
 
-/// Reads the model's assets: all that a checkpoint stores, or the files of a Hugging Face folder that
-/// is_asset() names.
+/// Reads the assets of a Hugging Face folder, in a fixed order. None if there is no such folder. UserError if
+/// one is a link to a missing file.
+std::vector<checkpoint::Asset> assets_in(const std::filesystem::path& folder);
+
+/// Reads the model's assets: all that a checkpoint stores, or assets_in() its folder.
 std::vector<checkpoint::Asset> read_assets(const ModelSource& source);
 
 /// The tokenizer whose files the model has. Null if it has none.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/units.h"
 
 namespace argosy::layout {
 namespace {
@@ -101,7 +102,7 @@ SlabRows rows_of(const std::vector<int64_t>& shape, const Slab& slab) {
 }
 
 Range chunk(int64_t n, int parts, int index) {
-    const int64_t size = (n + parts - 1) / parts;
+    const int64_t size = divide_up(n, parts);
     const int64_t begin = std::min(n, size * index);
     return {begin, std::min(n, begin + size) - begin};
 }

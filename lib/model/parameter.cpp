@@ -181,7 +181,7 @@ int64_t num_parameters(const ModelSpec& spec) {
     for (const auto& unit : unit_parameters(spec)) {
         for (const Parameter& parameter : unit) {
             if (spec.tied_embeddings && parameter.role == Role::Output) continue;
-            count += layout::whole(parameter.spec.shape).num_elements();
+            count += layout::num_elements(parameter.spec.shape);
         }
     }
     return count;

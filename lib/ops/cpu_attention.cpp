@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "ops/kernel_calls.h"
 
 namespace argosy::ops {
@@ -18,7 +19,7 @@ namespace {
 using kernels::kAttentionBlock;
 using kernels::TokenRange;
 
-int64_t num_blocks(int64_t num_tokens) { return (num_tokens + kAttentionBlock - 1) / kAttentionBlock; }
+int64_t num_blocks(int64_t num_tokens) { return divide_up(num_tokens, kAttentionBlock); }
 
 /// Blocks of scores that are not hidden: for each block of queries those with keys, and for each block of
 /// keys those with queries.

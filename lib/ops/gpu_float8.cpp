@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "gpu/element_type.h"
 #include "ops/gpu_casts.h"
 #include "ops/kernel_calls.h"
@@ -61,8 +62,6 @@ at::Tensor scales_of_lines(const at::Tensor& scale, int64_t count) {
     return has_aligned_address(scales) ? scales : scales.clone();
 }
 
-int64_t rounded_up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
-
 /// The exponents of blocks, once for each line.
 at::Tensor exponents_of_lines(const Operand& lines) {
     const at::Tensor exponents = lines.scale.view(at::kByte);
@@ -80,7 +79,7 @@ at::Tensor exponents_of(const Operand& lines) {
 /// Exponents [lines, blocks] in the tiles of cublas::ScaleMode::Block.
 at::Tensor in_tiles(const at::Tensor& exponents) {
     const int64_t lines = exponents.size(0), blocks = exponents.size(1);
-    const at::Tensor padded = at::zeros({rounded_up(lines, kTileLines), rounded_up(blocks, kTileBlocks)},
+    const at::Tensor padded = at::zeros({round_up(lines, kTileLines), round_up(blocks, kTileBlocks)},
                                         exponents.options().dtype(at::kByte));
     padded.narrow(0, 0, lines).narrow(1, 0, blocks).copy_(exponents);
     return padded
@@ -102,7 +101,7 @@ at::Tensor in_order_of_blocks(const at::Tensor& exponents) {
 at::Tensor in_order_of_squares(const at::Tensor& exponents) {
     const int64_t squares = exponents.size(0), blocks = exponents.size(1);
     const at::Tensor powers =
-        at::zeros({squares, rounded_up(blocks, kSquareBlocks)}, exponents.options().dtype(at::kFloat));
+        at::zeros({squares, round_up(blocks, kSquareBlocks)}, exponents.options().dtype(at::kFloat));
     powers.narrow(1, 0, blocks).copy_(exponents.view(kExponents));
     return powers;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/units.h"
 #include "gpu/device.h"
 
 namespace argosy::ops {
@@ -15,7 +16,7 @@ int64_t max_temporary_elements(const at::Tensor& x) { return gpu::holds(x) ? 1 <
 int64_t rows_at_once(int64_t num_rows, int64_t max_rows) {
     constexpr int64_t kUnit = 256;  // a multiple of the tile sizes of matrix products
     const int64_t part_rows = std::max(kUnit, max_rows / kUnit * kUnit);
-    const int64_t num_parts = (num_rows + part_rows - 1) / part_rows;
+    const int64_t num_parts = divide_up(num_rows, part_rows);
     return num_parts <= 1 ? num_rows : (num_rows - 1) / num_parts / kUnit * kUnit + kUnit;
 }
 

@@ -11,9 +11,6 @@ constexpr int64_t kPackingCost = 32, kPackedColumns = 512;
 // Blocks begin at multiples of these numbers, so that inner blocks consist of whole tiles.
 constexpr int64_t kRowUnit = 16, kColumnUnit = 64;
 
-int64_t divide_up(int64_t size, int64_t parts) { return (size + parts - 1) / parts; }
-int64_t round_up(int64_t size, int64_t unit) { return divide_up(size, unit) * unit; }
-
 /// The time of a block, in multiplications and additions, divided by k.
 int64_t cost(int64_t block_rows, int64_t block_columns) {
     const int64_t packed = block_rows * divide_up(block_columns, kPackedColumns) + block_columns;

@@ -5,14 +5,16 @@
 
 #include <cstdint>
 
+#include "base/units.h"
+
 namespace argosy::ops {
 
 struct ProductGrid {
     int64_t rows, columns;              // of the result
     int64_t block_rows, block_columns;  // of a block; the last ones may be smaller
 
-    int64_t blocks_along_rows() const { return (rows + block_rows - 1) / block_rows; }
-    int64_t blocks_along_columns() const { return (columns + block_columns - 1) / block_columns; }
+    int64_t blocks_along_rows() const { return divide_up(rows, block_rows); }
+    int64_t blocks_along_columns() const { return divide_up(columns, block_columns); }
     int64_t num_blocks() const { return blocks_along_rows() * blocks_along_columns(); }
 };
 

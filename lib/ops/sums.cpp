@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/units.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/work.h"
@@ -55,7 +56,7 @@ kernels::SquaredNorm squared_norm_of(const at::Tensor& x, int64_t first, int64_t
 /// Each block of elements has a partial sum, so the result does not depend on the number of threads.
 at::Tensor processor_squared_norm(const at::Tensor& x) {
     constexpr int64_t kBlock = 1 << 16;
-    std::vector<double> partials((x.numel() + kBlock - 1) / kBlock);
+    std::vector<double> partials(divide_up(x.numel(), kBlock));
     run_on_parts(x, std::ssize(partials), 1, [&](int64_t begin, int64_t end) {
         for (int64_t block = begin; block < end; ++block) {
             const int64_t first = block * kBlock;
@@ -108,7 +109,7 @@ at::Tensor squared_norms(std::span<const at::Tensor> tensors) {
 
 void add_row_blocks(const at::Tensor& sum, int64_t num_rows,
                     c10::function_ref<void(int64_t first_row, int64_t num_rows, float* partial)> add_rows) {
-    const int64_t row_size = sum.numel(), num_blocks = (num_rows + kRowsPerBlock - 1) / kRowsPerBlock;
+    const int64_t row_size = sum.numel(), num_blocks = divide_up(num_rows, kRowsPerBlock);
     const at::Tensor partials = at::zeros({num_blocks, row_size}, sum.options());
     auto* partial = mutable_elements<float>(partials);
     run_on_parts(sum, num_blocks, 1, [&](int64_t begin, int64_t end) {

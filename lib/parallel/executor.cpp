@@ -12,7 +12,7 @@
 #include "ops/ops_context.h"
 
 // The idea: a step is a fixed list of operations (UnitOp), so the executor needs one switch and no decisions.
-// The list is cut into parts (program_parts.h): one for each microbatch where the microbatches are
+// The list is cut into parts (recorded_run.h): one for each microbatch where the microbatches are
 // independent, else a single part. A part either runs operation by operation (run_ops) or, on a GPU, as one
 // recorded graph (run_graph).
 //

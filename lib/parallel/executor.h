@@ -21,7 +21,6 @@
 #include "ops/cross_entropy.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
-#include "parallel/program_parts.h"
 #include "parallel/recorded_run.h"
 
 namespace argosy::parallel {

@@ -1,5 +1,8 @@
-// Forward and backward over some microbatches as one recorded GPU graph. A RecordedRun owns the graph and
-// fixed copies of its inputs and its output, because a graph always reads and writes the same addresses.
+// A rank's program as recorded GPU graphs: the parts that are recorded, and the recording of one.
+//
+// Each microbatch is one part if the microbatches run one after the other and nothing is under way from one
+// to the next. Otherwise, the whole program is one part. Equal parts share a recording, so the number of
+// recordings does not grow with the number of microbatches.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,9 +15,23 @@
 
 #include "gpu/graph.h"
 #include "model/layer.h"
+#include "parallel/lowering.h"
 
 namespace argosy::parallel {
 
+struct ProgramPart {
+    std::vector<UnitOp> ops;  // the numbers of microbatches count from first_microbatch
+    int first_microbatch, num_microbatches;
+    /// Number of the recording. Two parts share a recording if they have the same operations and neither is
+    /// the step's first part. The first part writes the gradients; later parts add to them.
+    int recording;
+};
+
+/// Returns the parts in the order in which they run; at least one.
+std::vector<ProgramPart> parts_of(const Program& program);
+
+/// Forward and backward over some microbatches as one graph, with fixed copies of its inputs and its output,
+/// because a graph always reads and writes the same addresses.
 class RecordedRun {
   public:
     /// Maps microbatches and the loss scale to the sum of losses.

@@ -4,18 +4,14 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "layout/param_spec.h"
 
 namespace argosy::parallel {
 namespace {
 
-int64_t num_elements_of(const std::vector<int64_t>& shape) { return layout::whole(shape).num_elements(); }
-
-/// Rounds up to 128 elements: in bf16 256 bytes, the alignment that cuBLASLt's fastest products need.
-int64_t aligned(int64_t element) {
-    constexpr int64_t kAlignment = 128;
-    return (element + kAlignment - 1) / kAlignment * kAlignment;
-}
+/// In elements: in bf16 256 bytes, which cuBLASLt's fastest products need.
+constexpr int64_t kAlignment = 128;
 
 /// The number of parameters from `first` on that belong to the same join and have no padding between them.
 size_t count_neighbours(const std::vector<UnitLayout::Parameter>& parameters, size_t first, int num_shards) {
@@ -38,12 +34,12 @@ UnitLayout::UnitLayout(const std::vector<Parameter>& parameters, int num_shards)
         for (size_t i = first; i < first + count; ++i) {
             std::vector<int64_t> shape = parameters[i].shape;
             all.shape[0] += shape[0];
-            all.num_elements += num_elements_of(shape);
+            all.num_elements += layout::num_elements(shape);
             shape[0] = layout::chunk(shape[0], num_shards, 0).size * num_shards;
-            slices_.push_back({num_elements_, num_elements_of(shape), shape});
-            num_elements_ += num_elements_of(shape);
+            slices_.push_back({num_elements_, layout::num_elements(shape), shape});
+            num_elements_ += layout::num_elements(shape);
         }
-        num_elements_ = aligned(num_elements_);
+        num_elements_ = round_up(num_elements_, kAlignment);
         const auto join = model::join_of(parameters[first].role);
         if (join && count == model::roles_of(*join).size()) joined_[*join] = all;
     }

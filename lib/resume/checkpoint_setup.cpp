@@ -3,34 +3,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
 #include "base/program.h"
-#include "base/raw_file.h"
 #include "config/print.h"
 #include "config/schema.h"
 #include "interop/model_source.h"
 
 namespace argosy::resume {
 namespace {
-
-namespace fs = std::filesystem;
-
-constexpr int64_t kMaxAssetBytes = int64_t{1} << 30;
-
-/// The tokenizer's files in `folder`. Every checkpoint gets a copy of them.
-std::vector<checkpoint::Asset> assets_in(const fs::path& folder) {
-    std::vector<checkpoint::Asset> assets;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-        const std::string name = entry.path().filename().string();
-        if (!interop::is_asset(name) || !entry.is_regular_file()) continue;
-        assets.push_back({name, read_text(entry.path(), kMaxAssetBytes)});
-    }
-    return assets;
-}
 
 /// Keys of [checkpoint] that have an effect only if the run saves.
 constexpr const char* kSavingKeys[] = {"interval",
@@ -77,8 +60,7 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
                            .mesh = mesh.name(),
                            .model = model::hugging_face_config(saved),
                            .config = config::print_toml(config)};
-    const std::string& folder = config.model.hf_assets_path;
-    if (fs::is_directory(folder)) options.assets = assets_in(folder);
+    options.assets = interop::assets_in(config.model.hf_assets_path);
     if (options.assets.empty()) options.assets = start.assets;
     return options;
 }

@@ -82,7 +82,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
     weights_ = gather_tensors(state.cut_weights(), state.mesh(), control);
     moments_ = gather_tensors(state.cut_moments(), state.mesh(), control);
     work_.run(on_rank_0([this] {
-        checkpoint::make_folders(options_->folder);
+        make_folders(options_->folder);
         // The remains of earlier starts use the space that is checked.
         checkpoint::remove_remains(options_->folder);
         require_space_for_step();

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "gpu/device.h"
 #include "gpu/element_type.h"
 
@@ -17,8 +18,6 @@ namespace argosy::resume {
 namespace {
 
 constexpr int64_t kAlignmentBytes = 64;  // alignment of each slab in the copy: a cache line
-
-int64_t aligned(int64_t bytes) { return (bytes + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
 
 }  // namespace
 
@@ -64,7 +63,7 @@ void ShardCopy::make_room(int64_t num_bytes, bool from_gpu) {
 
 std::vector<std::span<const std::byte>> ShardCopy::copy(const std::vector<HeldSlab>& slabs) {
     int64_t num_bytes = 0;
-    for (const HeldSlab& slab : slabs) num_bytes += aligned(slab.num_bytes());
+    for (const HeldSlab& slab : slabs) num_bytes += round_up(slab.num_bytes(), kAlignmentBytes);
     make_room(num_bytes, !slabs.empty() && gpu::holds(slabs[0].elements));
     std::vector<std::span<const std::byte>> copies;
     std::byte* next = memory_;
@@ -73,7 +72,7 @@ std::vector<std::span<const std::byte>> ShardCopy::copy(const std::vector<HeldSl
         at::from_blob(next, slab.elements.sizes(), *gpu::scalar_type(slab.tensor.type))
             .copy_(slab.elements, /*non_blocking=*/true);
         copies.emplace_back(next, bytes);
-        next += aligned(bytes);
+        next += round_up(bytes, kAlignmentBytes);
     }
     gpu::synchronize();
     return copies;

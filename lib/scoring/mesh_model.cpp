@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/strict_json.h"
+#include "base/units.h"
 #include "comm/values.h"
 #include "config/job_config.h"
 #include "interop/byte_progress.h"
@@ -39,7 +40,7 @@ config::Precision precision(const std::string& dtype) {
 /// as many sequences as the limits allow.
 void choose_batch(const ScoringOptions& options, config::JobConfig& config) {
     const int64_t tensor = options.degrees.tensor;
-    config.training.seq_len = (options.longest_window + tensor - 1) / tensor * tensor;
+    config.training.seq_len = round_up(options.longest_window, tensor);
     int64_t microbatch = std::max<int64_t>(1, options.score.batch.num_tokens / config.training.seq_len);
     if (options.score.batch.num_windows > 0)
         microbatch = std::min(microbatch, options.score.batch.num_windows);
@@ -247,7 +248,7 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
                                                      const eval::GenerateOptions& options, int64_t max_tokens,
                                                      const Progress& progress) {
     const size_t num_parts = context_.mesh.degree(layout::kDataAxes);
-    const size_t of_part = (contexts.size() + num_parts - 1) / num_parts;
+    const size_t of_part = divide_up(contexts.size(), num_parts);
     const auto needs = needs_of_texts(scoring_options_, on_gpu(), of_part, max_tokens, options);
     return observe::explained(needs, [&] {
         std::vector<eval::Tokens> own;

@@ -10,7 +10,6 @@
 #include "comm/traced.h"
 #include "cublas/matmul.h"
 #include "cuda/device.h"
-#include "cuda/ranges.h"
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "nccl/communicator.h"

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "config/parse.h"
-#include "data/records.h"
+#include "data/record_lines.h"
 #include "scratch_folder.h"
 #include "support/fuzzing.h"
 #include "watch/report.h"
@@ -130,9 +130,7 @@ TEST(ParserFuzz, Records) {
         "{\"text\": \"caf\\u00e9 \\ud83d\\ude00\"}\n{\"tokens\": [1, 2, 299], \"id\": {\"a\": [null, "
         "1.5]}}\n{\"text\": \"\"}\n";
     read_mutations(sound, [](const std::filesystem::path& path, const std::string& text) {
-        data::RecordReader reader(path, 300);
-        data::Record record;
-        while (reader.next(record)) {
+        for (const data::Record& record : data::records_of(path, 300)) {
             for (const uint32_t token : record.tokens) ASSERT_LT(token, 300U) << text;
         }
     });

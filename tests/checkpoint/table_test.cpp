@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "checkpoint/sample_tables.h"
-#include "checkpoint/table_check.h"
 #include "checkpoint/user_block.h"
 #include "expect_error.h"
 

@@ -25,13 +25,14 @@ std::vector<std::string_view> rows_without_setting(const ForeignTable& table,
 TEST(ArrivalRules, RowsSetKeysOfThisProgram) {
     for (const ForeignTable* table : {&torchtitan_table(), &litgpt_table()}) {
         for (const ForeignKey& row : table->keys) {
-            if (row.use != ForeignKey::Use::ToKey) continue;
-            std::istringstream ours{std::string(row.ours.empty() ? row.key : row.ours)};
-            for (std::string key; ours >> key;) EXPECT_TRUE(find_field(key)) << row.key;
+            if (!row.rule.sets_a_key()) continue;
+            EXPECT_TRUE(find_field(row.ours.empty() ? row.key : row.ours)) << row.key;
+            EXPECT_TRUE(row.second.empty() || find_field(row.second)) << row.key;
         }
         for (const Implied& implied : table->implied) {
             EXPECT_TRUE(implied.ours.empty() || find_field(implied.ours)) << implied.what;
-            EXPECT_TRUE(implied.max.empty() || find_field(implied.max)) << implied.what;
+            for (const std::string_view other : {implied.max, implied.divisor})
+                EXPECT_TRUE(other.empty() || find_field(other)) << implied.what;
         }
         for (const Need& need : table->needs) {
             const std::string name(need.key.substr(0, need.key.find_last_not_of('.') + 1));
@@ -306,8 +307,9 @@ TEST(ArrivalRules, ValuesThatChangeTheRunAreNotPassedOver) {
     EXPECT_EQ(fate(litgpt("\xEF\xBB\xBFseed: 7\n"), "seed"), "equivalent");
 }
 
+/// Values that look like a row of a table are values as any other.
 TEST(ArrivalRules, AListOfValuesHasNoOthers) {
-    for (const char* name : {"!", "*", "", "llama3|qwen2", "|"}) {
+    for (const char* name : {"!", "*", "", "llama3|qwen2", "|", "llama=llama2"}) {
         const Arrival arrival = titan(fmt::format("[model]\nname = \"{}\"\n", name));
         EXPECT_EQ(fate_of(arrival, "model.name").find("missing: "), 0U) << name;
     }

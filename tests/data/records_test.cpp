@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/program.h"
 #include "base/raw_file.h"
+#include "data/record_lines.h"
 #include "expect_error.h"
 #include "scratch_folder.h"
 
@@ -22,10 +23,7 @@ class RecordsTest : public testing::Test {
     /// The records of a file with this content.
     std::vector<Record> read(const std::string& lines) {
         write_file(folder_ / "a.jsonl", lines);
-        RecordReader reader(folder_ / "a.jsonl", 1000);
-        std::vector<Record> records;
-        for (Record record; reader.next(record);) records.push_back(record);
-        return records;
+        return records_of(folder_ / "a.jsonl", 1000);
     }
 
     ScratchFolder folder_;
@@ -116,9 +114,9 @@ TEST_F(RecordsTest, RefusesInvalidLossMasksAndCompletions) {
 }
 
 TEST_F(RecordsTest, RefusesFilesThatCannotBeRead) {
-    EXPECT_ERROR(RecordReader(folder_ / "none.jsonl", 10), UserError, "none.jsonl", "No such file");
+    EXPECT_ERROR(records_of(folder_ / "none.jsonl", 10), UserError, "none.jsonl", "No such file");
     std::filesystem::create_directory(folder_ / "sub");
-    EXPECT_ERROR(RecordReader(folder_ / "sub", 10), UserError, "sub", "folder");
+    EXPECT_ERROR(records_of(folder_ / "sub", 10), UserError, "sub", "folder");
 }
 
 TEST_F(RecordsTest, AStopRequestBeforeTheWaitForBytesEndsIt) {
@@ -126,12 +124,10 @@ TEST_F(RecordsTest, AStopRequestBeforeTheWaitForBytesEndsIt) {
         const auto path = folder_ / "pipe";
         mkfifo(path.c_str(), 0600);
         const Descriptor writer(open(path.c_str(), O_RDWR | O_CLOEXEC));
-        RecordReader reader(path, 10);
         catch_stop_requests(StopSignals::Terminal);
         std::raise(SIGTERM);
         alarm(60);  // ends the process if the read waits for ever
-        Record record;
-        EXPECT_ERROR(reader.next(record), RunError, "stopped by a signal");
+        EXPECT_ERROR(records_of(path, 10), RunError, "stopped by a signal");
         std::exit(HasFailure() ? 1 : 0);
     };
     EXPECT_EXIT(request_and_read(), testing::ExitedWithCode(0), "");

@@ -1,4 +1,4 @@
-#include "parallel/program_parts.h"
+#include "parallel/recorded_run.h"
 
 #include <gtest/gtest.h>
 

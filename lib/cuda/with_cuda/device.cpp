@@ -1,6 +1,9 @@
 #include "cuda/device.h"
 
 #include <cuda_runtime_api.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdlib>
 
 #include "base/error.h"
 
@@ -97,5 +100,10 @@ int driver_version() {
     check(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
     return version;
 }
+
+// NVTX loads the profiler's library, which this variable names, at the first range.
+bool takes_ranges() { return std::getenv("NVTX_INJECTION64_PATH") != nullptr; }
+void begin_range(const char* name) { nvtxRangePushA(name); }
+void end_range() { nvtxRangePop(); }
 
 }  // namespace argosy::cuda

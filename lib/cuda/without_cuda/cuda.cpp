@@ -2,7 +2,6 @@
 #include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
-#include "cuda/ranges.h"
 #include "cuda/stream.h"
 
 namespace argosy::cuda {
