@@ -321,25 +321,6 @@ std::vector<Finding> check_adapter_choice(const Cluster& cluster) {
     return found.findings(cluster);
 }
 
-std::vector<Finding> check_adapter_pcie(const Cluster& cluster) {
-    NodeFindings found(kCheckNames.adapter_pcie);
-    const RanksByNode ranks(cluster);
-    for (const NodeFacts& node : cluster.nodes) {
-        for (const AdapterPort* port : chosen_and_active(node, ChosenPorts(node, ranks))) {
-            const bool narrow = port->pcie_lanes && port->pcie_lanes < port->max_pcie_lanes;
-            const bool slow = port->pcie_transfers && port->pcie_transfers < port->max_pcie_transfers;
-            if (!narrow && !slow) continue;
-            found.add(node.name,
-                      {Severity::Warn,
-                       fmt::format("{} uses {} of {} lanes, at {} of {} GT/s", port->adapter,
-                                   port->pcie_lanes.value_or(0), port->max_pcie_lanes.value_or(0),
-                                   port->pcie_transfers.value_or(0), port->max_pcie_transfers.value_or(0)),
-                       "reseat it, or move it to a slot that is as wide and as fast"});
-        }
-    }
-    return found.findings(cluster);
-}
-
 /// Compares the adapters with what they were before the measurements. A link that goes down ends a job. Other
 /// errors cost time. The texts give a counter's growth as a power of ten, so that nodes with similar growth
 /// share a finding.

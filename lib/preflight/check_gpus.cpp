@@ -1,30 +1,19 @@
-// Checks the GPUs of nodes: whether they answer, which errors the kernel has logged, and whether they are
-// healthy and free for this job.
+// Checks the GPUs of nodes: whether they answer, are healthy and free for this job, and are as many and of
+// one kind on all nodes.
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
+#include <string>
+#include <vector>
 
+#include "base/median.h"
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
 
 namespace argosy::preflight {
 namespace {
-
-/// XIDs that mean that the GPU, its memory or its links are broken. A program causes most other XIDs.
-/// 144 to 150 are errors of NVLink 5, some of them nonfatal; 154 asks for a reset or restart.
-constexpr std::array kHardwareXids = {48,  62,  64,  74,  79,  95,  119, 120, 140,
-                                      143, 144, 145, 146, 147, 148, 149, 150, 154};
-/// XIDs of memory errors that the GPU has corrected or contained.
-constexpr std::array kMemoryXids = {63, 92, 94};
-constexpr double kRecentHours = 24;
-
-template <size_t N>
-bool among(const std::array<int, N>& codes, int code) {
-    return std::ranges::find(codes, code) != codes.end();
-}
 
 // NVML's bits for the reasons why clocks are low.
 constexpr int64_t kHardwareSlowdown = 0x8, kSoftwareThermal = 0x20, kHardwareThermal = 0x40,
@@ -47,29 +36,21 @@ std::string slowed_by_hardware(const Gpu& gpu) {
     return "the hardware lowers the clocks, maybe only for a moment";
 }
 
-std::string count_memory_errors(const Gpu& gpu) {
+/// Gets WARN, because a GPU that remaps rows has contained the errors, and then uses other memory.
+std::string memory_errors(const Gpu& gpu) {
     const int64_t errors = gpu.uncorrected_errors.value_or(0);
     return errors > 0 ? fmt::format("{} uncorrected memory errors since the driver was loaded", errors) : "";
-}
-/// A GPU that remaps rows ends only the program that read the broken memory (XID 94; XID 95 if it could not),
-/// and then uses other memory.
-bool contains_errors(const Gpu& gpu) { return gpu.remapping_failed.has_value(); }
-std::string memory_errors(const Gpu& gpu) { return contains_errors(gpu) ? "" : count_memory_errors(gpu); }
-std::string contained_memory_errors(const Gpu& gpu) {
-    return contains_errors(gpu) ? count_memory_errors(gpu) : "";
-}
-
-std::string remapping_failed(const Gpu& gpu) {
-    return gpu.remapping_failed.value_or(false) ? "no spare rows are left for broken memory" : "";
-}
-
-std::string remapping_pending(const Gpu& gpu) {
-    return gpu.remapping_pending.value_or(false) ? "spare rows will replace broken memory after a reset" : "";
 }
 
 std::string narrow_link(const Gpu& gpu) {
     if (!gpu.pcie_lanes || !(gpu.pcie_lanes < gpu.max_pcie_lanes)) return "";
     return fmt::format("uses {} of {} PCIe lanes", *gpu.pcie_lanes, *gpu.max_pcie_lanes);
+}
+
+/// Only under stress, because the links of GPUs at rest may run at a lower generation.
+std::string slow_link(const Gpu& gpu) {
+    if (!gpu.pcie_generation || !(gpu.pcie_generation < gpu.max_pcie_generation)) return "";
+    return fmt::format("uses generation {} of {} of PCIe", *gpu.pcie_generation, *gpu.max_pcie_generation);
 }
 
 /// The amount is rounded to GiB, so that similar nodes make one finding.
@@ -93,11 +74,6 @@ std::string divided(const Gpu& gpu) {
     return gpu.mig_mode == "Enabled" ? "MIG divides the GPU, and its parts cannot communicate" : "";
 }
 
-std::string not_persistent(const Gpu& gpu) {
-    if (gpu.persistence != "Disabled") return "";
-    return "persistence mode is off, so each start loads the driver again";
-}
-
 struct State {
     std::string (*problem)(const Gpu&);
     Severity severity;
@@ -105,25 +81,20 @@ struct State {
     const char* remedy;
     Blame blame = Blame::Always;
 };
+constexpr const char* kReseat = "leave the node out; reseat the GPU";
 constexpr State kStates[] = {
     {heat_or_power_brake, Severity::Fail, kCheckNames.gpu_clocks,
      "leave the node out; check its cooling and power", Blame::Minority},
     {slowed_by_hardware, Severity::Warn, kCheckNames.gpu_clocks,
      "check again with nvidia-smi -q -d PERFORMANCE"},
-    {memory_errors, Severity::Fail, kCheckNames.gpu_memory_errors, "leave the node out; reset the GPU"},
-    {contained_memory_errors, Severity::Warn, kCheckNames.gpu_memory_errors,
+    {memory_errors, Severity::Warn, kCheckNames.gpu_memory_errors,
      "if their number grows, have the GPU replaced"},
-    {remapping_failed, Severity::Fail, kCheckNames.gpu_memory_errors, "leave the node out; replace the GPU"},
-    {remapping_pending, Severity::Warn, kCheckNames.gpu_memory_errors, "reset the GPU"},
-    {narrow_link, Severity::Fail, kCheckNames.gpu_pcie, "leave the node out; reseat the GPU",
-     Blame::Minority},
+    {narrow_link, Severity::Fail, kCheckNames.gpu_pcie, kReseat, Blame::Minority},
     {occupied, Severity::Fail, kCheckNames.gpu_memory_in_use,
      "leave the node out; end the processes left there"},
     {partly_occupied, Severity::Warn, kCheckNames.gpu_memory_in_use,
      "see in nvidia-smi whose processes they are"},
     {divided, Severity::Warn, kCheckNames.mig, "run nvidia-smi -mig 0"},
-    {not_persistent, Severity::Warn, kCheckNames.gpu_persistence,
-     "run nvidia-smi -pm 1, or nvidia-persistenced"},
 };
 
 /// States of GPUs under stress. A low power limit (software power capping) is normal then.
@@ -132,6 +103,7 @@ constexpr State kStatesUnderStress[] = {
      "leave the node out; check its cooling and power", Blame::Minority},
     {slowed_by_hardware, Severity::Warn, kCheckNames.gpu_clocks_under_stress,
      "check again under load with nvidia-smi -q -d PERFORMANCE"},
+    {slow_link, Severity::Fail, kCheckNames.gpu_pcie_under_stress, kReseat, Blame::Minority},
 };
 
 /// Adds one finding, "GPU 0, 3: ...", for each text that the used among `gpus` of a node have for this state.
@@ -155,6 +127,22 @@ void apply(const State& state, const Cluster& cluster, const RanksByNode& ranks,
     append(found.findings(cluster), findings);
 }
 
+/// A property that all GPUs should have in common.
+struct Property {
+    const char* check;
+    std::string (*value)(const Gpu&);
+    const char* remedy;
+};
+constexpr Property kProperties[] = {
+    {kCheckNames.gpu_models, [](const Gpu& gpu) { return gpu.name; },
+     "ask for nodes of one kind, because all ranks wait for the slowest GPU"},
+    {kCheckNames.gpu_drivers, [](const Gpu& gpu) { return gpu.driver; },
+     "install the same driver on all nodes"},
+    {kCheckNames.gpu_pcie_generation,
+     [](const Gpu& gpu) { return fmt::format("{}", gpu.max_pcie_generation.value_or(0)); },
+     "check the slot and the firmware's settings"},
+};
+
 }  // namespace
 
 std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
@@ -177,62 +165,6 @@ std::vector<Finding> check_gpu_answers(const Cluster& cluster) {
             found.add(node.name, {Severity::Warn, problem + "; some GPUs may be unchecked",
                                   "run nvidia-smi on the node"});
         }
-        if (node.corrupt_info_rom) {
-            found.add(node.name, {Severity::Warn, "it says that a GPU's infoROM is corrupt",
-                                  "have it repaired; nvidia-smi names the GPU"});
-        }
-    }
-    return found.findings(cluster);
-}
-
-/// An error without a time gets WARN, because it may be old; a nonfatal one, because the link has recovered.
-/// Fatal errors of NVSwitches count as broken hardware.
-std::vector<Finding> check_gpu_xids(const Cluster& cluster) {
-    NodeFindings found(kCheckNames.gpu_xids, Blame::Always);
-    for (const NodeFacts& node : cluster.nodes) {
-        for (const Xid& xid : node.xids) {
-            const bool hardware = xid.of_switch || among(kHardwareXids, xid.code);
-            if (!hardware && !among(kMemoryXids, xid.code)) continue;
-            const bool recent = xid.age_hours && *xid.age_hours < kRecentHours;
-            const std::string what = fmt::format("{} {} of {} {}{}",
-                                                 xid.of_switch  ? "fatal SXid"
-                                                 : xid.nonfatal ? "nonfatal XID"
-                                                                : "XID",
-                                                 xid.code, xid.of_switch ? "NVSwitch" : "GPU", xid.bus_id,
-                                                 !xid.age_hours ? ""
-                                                 : recent       ? ", within the last day"
-                                                                : ", more than a day ago");
-            if (hardware && recent && !xid.nonfatal) {
-                found.add(node.name,
-                          {Severity::Fail, what, "leave the node out; look up the code, restart the node"});
-            } else {
-                found.add(node.name, {Severity::Warn, what, "look up the code in NVIDIA's list"});
-            }
-        }
-    }
-    return found.findings(cluster);
-}
-
-std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster) {
-    NodeFindings found(kCheckNames.gpu_compute_mode);
-    constexpr const char* kRemedy = "run nvidia-smi -c DEFAULT";
-    const RanksByNode ranks(cluster);
-    for (const NodeFacts& node : cluster.nodes) {
-        const bool shared = ranks.on(node).size() > node.gpus.size();
-        const UsedGpus used(node, ranks);
-        for (const Gpu& gpu : node.gpus) {
-            if (!used.has(gpu)) continue;
-            if (gpu.compute_mode == "Prohibited") {
-                found.add(node.name,
-                          {Severity::Fail, "it is Prohibited, so no program may use the GPU", kRemedy});
-            } else if (gpu.compute_mode.starts_with("Exclusive") && shared) {
-                found.add(node.name, {Severity::Fail,
-                                      "it is exclusive, and the node has more ranks than GPUs", kRemedy});
-            } else if (gpu.compute_mode.starts_with("Exclusive")) {
-                found.add(node.name, {Severity::Warn,
-                                      "it is exclusive, so no tool can use a GPU beside the job", kRemedy});
-            }
-        }
     }
     return found.findings(cluster);
 }
@@ -243,6 +175,68 @@ std::vector<Finding> check_gpu_states(const Cluster& cluster) {
     for (const State& state : kStates) apply(state, cluster, ranks, &NodeFacts::gpus, findings);
     for (const State& state : kStatesUnderStress)
         apply(state, cluster, ranks, &NodeFacts::gpus_under_stress, findings);
+    return findings;
+}
+
+std::vector<Finding> check_gpu_memory_under_stress(const Cluster& cluster) {
+    NodeFindings found(kCheckNames.gpu_memory_errors_under_stress, Blame::Always);
+    for (const NodeFacts& node : cluster.nodes) {
+        for (size_t i = 0; i < node.gpus.size(); ++i) {
+            const Gpu& before = node.gpus[i];
+            const auto after = std::ranges::find(node.gpus_after, before.bus_id, &Gpu::bus_id);
+            if (after == node.gpus_after.end() || !before.uncorrected_errors || !after->uncorrected_errors ||
+                *after->uncorrected_errors <= *before.uncorrected_errors)
+                continue;
+            found.add(node.name, {Severity::Fail,
+                                  fmt::format("GPU {}: uncorrected memory errors during the pre-flight", i),
+                                  "leave the node out; reset the GPU"});
+        }
+    }
+    return found.findings(cluster);
+}
+
+std::vector<Finding> check_num_gpus(const Cluster& cluster) {
+    NodeFindings found(kCheckNames.num_gpus, Blame::Always);
+    const auto is_known = [](const NodeFacts& node) { return !node.gpus.empty() || !node.gpus_out_of_time; };
+    std::vector<double> counts;
+    for (const NodeFacts& node : cluster.nodes) {
+        if (is_known(node)) counts.push_back(static_cast<double>(node.gpus.size()));
+    }
+    const Medians usual = both_medians(counts);
+    for (const NodeFacts& node : cluster.nodes) {
+        const auto count = static_cast<double>(node.gpus.size());
+        if (!is_known(node) || count == usual.upper) continue;
+        const bool fewer = count < usual.upper;
+        found.add(node.name, {fewer ? severity_below(usual, count) : Severity::Warn,
+                              fmt::format("{}, but {} on other nodes", count, usual.upper),
+                              fewer ? "leave the node out; check nvidia-smi and the kernel's log there"
+                                    : "ask for nodes of one kind"});
+    }
+    return found.findings(cluster);
+}
+
+std::vector<Finding> check_gpus_alike(const Cluster& cluster) {
+    std::vector<Finding> findings;
+    for (const Property& property : kProperties) {
+        std::map<std::string, int> gpus_by_value;
+        for (const NodeFacts& node : cluster.nodes) {
+            for (const Gpu& gpu : node.gpus) ++gpus_by_value[property.value(gpu)];
+        }
+        if (gpus_by_value.size() < 2) continue;
+        const auto usual =
+            std::ranges::max_element(gpus_by_value, {}, [](const auto& entry) { return entry.second; });
+        NodeFindings found(property.check);
+        for (const NodeFacts& node : cluster.nodes) {
+            for (const Gpu& gpu : node.gpus) {
+                const std::string value = property.value(gpu);
+                if (value == usual->first) continue;
+                found.add(node.name,
+                          {Severity::Warn, fmt::format("'{}', but most GPUs have '{}'", value, usual->first),
+                           property.remedy});
+            }
+        }
+        append(found.findings(cluster), findings);
+    }
     return findings;
 }
 

@@ -54,23 +54,6 @@ constexpr const char* kBindingRemedy =
     "ask Slurm for whole nodes (--exclusive), start srun with --cpu-bind=none but without --cpus-per-task "
     "and --exact, and start the ranks through jobs/bind.sh";
 
-/// The GPU that a rank computes on. `number` is the rank's index on its node and selects one of the GPUs that
-/// CUDA_VISIBLE_DEVICES lists (by index, UUID or beginning of a UUID). Null if the GPU is unknown, and in a
-/// build without CUDA.
-const Gpu* gpu_of(const RankFacts& rank, size_t number, const NodeFacts& node) {
-    if (node.gpus.empty() || rank.cuda_version.empty()) return nullptr;
-    const Variable* visible = rank.variable("CUDA_VISIBLE_DEVICES");
-    if (!visible) return &node.gpus[number % node.gpus.size()];
-    const std::vector<std::string_view> names = split(visible->value, ',');
-    if (names.empty()) return nullptr;
-    const std::string_view name = names[number % names.size()];
-    const auto named =
-        std::ranges::find_if(node.gpus, [&](const Gpu& gpu) { return gpu.uuid.starts_with(name); });
-    if (named != node.gpus.end()) return &*named;
-    const auto index = leading_integer(name);
-    return index && *index >= 0 && *index < std::ssize(node.gpus) ? &node.gpus[*index] : nullptr;
-}
-
 bool share_any(const std::vector<int>& cpus, const std::vector<int>& others) {
     return std::ranges::find_first_of(cpus, others) != cpus.end();
 }
@@ -268,8 +251,8 @@ std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster) {
     std::string example;
     const RanksByNode ranks(cluster);
     for (const NodeFacts& node : cluster.nodes) {
-        for (size_t number = 0; const RankFacts* rank : ranks.on(node)) {
-            const Gpu* const gpu = gpu_of(*rank, number++, node);
+        for (const RankFacts* rank : ranks.on(node)) {
+            const Gpu* const gpu = rank->visible_gpus ? node.gpu_at(rank->visible_gpus->own) : nullptr;
             const std::vector<int> cpus = parse_cpu_list(rank->cpus);
             const std::vector<int> near = parse_cpu_list(gpu ? gpu->near_cpus : "");
             if (cpus.empty() || near.empty() || share_any(cpus, near)) continue;

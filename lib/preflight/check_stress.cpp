@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "observe/peak_flops.h"
 #include "preflight/compare_speeds.h"
@@ -143,10 +142,6 @@ void compare_rates(const RateLimit& limit, const std::vector<Rate>& rates, const
     compare_with_limit(limit, rates, cluster, findings);
 }
 
-bool grew(const std::optional<int64_t>& before, const std::optional<int64_t>& after) {
-    return before && after && *after > *before;
-}
-
 }  // namespace
 
 std::vector<Finding> check_products(const Cluster& cluster) {
@@ -159,56 +154,6 @@ std::vector<Finding> check_products(const Cluster& cluster) {
                                           cluster));
     }
     for (const auto& [kind, ranks] : ranks_by_kind(cluster)) compare_hashes(ranks, cluster, findings);
-    return findings;
-}
-
-/// Checks the GPUs that ranks use. The links of GPUs at rest may run at a lower generation.
-std::vector<Finding> check_links_under_stress(const Cluster& cluster) {
-    NodeFindings found(kCheckNames.gpu_pcie_under_stress, Blame::Minority);
-    const RanksByNode ranks(cluster);
-    for (const NodeFacts& node : cluster.nodes) {
-        const UsedGpus used(node, ranks);
-        for (size_t i = 0; i < node.gpus_under_stress.size(); ++i) {
-            const Gpu& gpu = node.gpus_under_stress[i];
-            const bool slow = gpu.pcie_generation && gpu.pcie_generation < gpu.max_pcie_generation;
-            if (!slow || !used.has(gpu)) continue;
-            found.add(node.name, {Severity::Fail,
-                                  fmt::format("GPU {}: uses generation {} of {} of PCIe", i,
-                                              *gpu.pcie_generation, *gpu.max_pcie_generation),
-                                  "leave the node out; reseat the GPU"});
-        }
-    }
-    return found.findings(cluster);
-}
-
-std::vector<Finding> check_gpu_counters(const Cluster& cluster) {
-    NodeFindings memory(kCheckNames.gpu_memory_errors_under_stress, Blame::Always);
-    NodeFindings links(kCheckNames.gpu_pcie_under_stress);
-    for (const NodeFacts& node : cluster.nodes) {
-        for (size_t i = 0; i < node.gpus.size(); ++i) {
-            const Gpu& before = node.gpus[i];
-            const auto after = std::ranges::find(node.gpus_after, before.bus_id, &Gpu::bus_id);
-            if (after == node.gpus_after.end()) continue;
-            if (grew(before.uncorrected_errors, after->uncorrected_errors)) {
-                memory.add(node.name,
-                           {Severity::Fail,
-                            fmt::format("GPU {}: uncorrected memory errors during the pre-flight", i),
-                            "leave the node out; reset the GPU"});
-            } else if (grew(before.corrected_errors, after->corrected_errors)) {
-                memory.add(
-                    node.name,
-                    {Severity::Warn, fmt::format("GPU {}: corrected memory errors during the pre-flight", i),
-                     "if their number grows in the next runs, have the GPU replaced"});
-            }
-            if (grew(before.pcie_replays, after->pcie_replays)) {
-                links.add(node.name,
-                          {Severity::Warn, fmt::format("GPU {}: packets were sent again over PCIe", i),
-                           "reseat the GPU; check its slot and riser"});
-            }
-        }
-    }
-    std::vector<Finding> findings = memory.findings(cluster);
-    append(links.findings(cluster), findings);
     return findings;
 }
 

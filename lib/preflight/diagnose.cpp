@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <string_view>
+#include <utility>
 
 #include "observe/peak_flops.h"
-#include "preflight/compare_speeds.h"
 
 namespace argosy::preflight {
 namespace {
@@ -29,24 +29,16 @@ constexpr Row kChecks[] = {
     {check_num_adapters},
     {check_adapter_rates},
     {check_adapter_choice},
-    {check_adapter_pcie},
     {check_adapters_after},
     {check_visible_gpus},
     {check_ranks_per_gpu},
     {.check = check_gpu_answers, .of_gpus = true},
     {.check = check_num_gpus, .of_gpus = true},
     {.check = check_gpu_states, .of_gpus = true},
-    {.check = check_gpu_xids, .of_gpus = true},
     {.check = check_gpus_alike, .of_gpus = true},
-    {.check = check_gpu_clocks_alike, .of_gpus = true},
-    {.check = check_gpu_compute_mode, .of_gpus = true},
-    {.check = check_nvlinks, .of_gpus = true},
-    {.check = check_nvlink_registration, .of_gpus = true},
-    {.check = check_nvlink_cliques, .of_gpus = true},
-    {.check = check_nvlinks_under_stress, .of_gpus = true},
+    {.check = check_dcgm, .of_gpus = true},
     {check_products},
-    {.check = check_links_under_stress, .of_gpus = true},
-    {.check = check_gpu_counters, .of_gpus = true},
+    {.check = check_gpu_memory_under_stress, .of_gpus = true},
     {check_locked_memory},
     {check_open_files},
     {check_shared_memory},
@@ -68,16 +60,7 @@ bool any_gpu(const NodeFacts& node, bool (*lacks)(const Gpu&)) {
     return std::ranges::any_of(node.gpus, lacks);
 }
 constexpr NodeGap kNodeGaps[] = {
-    {"GPUs and their links", "there is no nvidia-smi in PATH",
-     [](const NodeFacts& node) { return !node.has_nvidia_smi; }},
-    {"NVLinks", "nvidia-smi nvlink --status does not list them",
-     [](const NodeFacts& node) {
-         return !node.gpus_out_of_time &&
-                any_gpu(node, [](const Gpu& gpu) { return nvlink_rate(gpu.name) && !gpu.active_nvlinks; });
-     }},
-    {"errors of GPUs and NVSwitches in the kernel's log (XID)",
-     "neither /dev/kmsg nor a log in /var/log can be read (kernel.dmesg_restrict=1 leaves it to root)",
-     [](const NodeFacts& node) { return !node.log_is_readable; }},
+    {"GPUs", "there is no nvidia-smi in PATH", [](const NodeFacts& node) { return !node.has_nvidia_smi; }},
     {"clocks that heat lowers", "nvidia-smi gives no reasons for low clocks",
      [](const NodeFacts& node) {
          return any_gpu(node, [](const Gpu& gpu) { return !gpu.throttle_reasons; });
@@ -86,12 +69,9 @@ constexpr NodeGap kNodeGaps[] = {
      [](const NodeFacts& node) {
          return any_gpu(node, [](const Gpu& gpu) { return !gpu.uncorrected_errors; });
      }},
-    {"packets that are sent again over GPUs' PCIe links", "nvidia-smi -q does not count them",
-     [](const NodeFacts& node) {
-         return !node.gpus_out_of_time && any_gpu(node, [](const Gpu& gpu) { return !gpu.pcie_replays; });
-     }},
-    {"GPUs, or some of their counters and links",
-     "nvidia-smi ran out of time: in each look, all of its calls together have 30 s, or half of --timeout",
+    {"GPUs",
+     "nvidia-smi ran out of time: in each look, its calls and DCGM's together have 30 s, or half of "
+     "--timeout",
      [](const NodeFacts& node) { return node.gpus_out_of_time; }},
     {"GPUs under load", "nvidia-smi was not asked then, or did not answer in time",
      [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_stress.empty(); }},
@@ -99,12 +79,6 @@ constexpr NodeGap kNodeGaps[] = {
      [](const NodeFacts& node) {
          return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
              return port.carries_data() && port.counters.empty();
-         });
-     }},
-    {"new errors of some adapters", "a counter is full (perfquery -R resets it)",
-     [](const NodeFacts& node) {
-         return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
-             return port.carries_data() && port.has_full_counter();
          });
      }},
     {"the dump folder", "the job names none",
@@ -133,7 +107,7 @@ constexpr RankGap kRankGaps[] = {
      [](const StressResult& stress, at::ScalarType, size_t) { return stress.bytes_to_device == 0; }},
 };
 
-std::string line_of(const char* what, const std::string& where, const char* why) {
+std::string line_of(const std::string& what, const std::string& where, const std::string& why) {
     return fmt::format("{}, {}: {}", what, where, why);
 }
 
@@ -154,6 +128,16 @@ std::vector<std::string> not_checked(const Cluster& cluster, at::ScalarType type
         }
         if (!nodes.empty()) lines.push_back(line_of(gap.what, describe_nodes(nodes, cluster), gap.why));
     }
+    std::map<std::pair<std::string, std::string>, std::vector<std::string>> nodes_by_answer;  // of DCGM
+    for (const NodeFacts& node : cluster.nodes) {
+        for (const DcgmAnswer& answer : node.dcgm) {
+            if (answer.not_judged.empty()) continue;
+            std::vector<std::string>& nodes = nodes_by_answer[{answer.command, answer.not_judged}];
+            if (nodes.empty() || nodes.back() != node.name) nodes.push_back(node.name);
+        }
+    }
+    for (const auto& [answer, nodes] : nodes_by_answer)
+        lines.push_back(line_of(answer.first, describe_nodes(nodes, cluster), answer.second));
     std::map<std::string, size_t> num_of_kind;
     for (const RankFacts& rank : cluster.ranks) {
         if (rank.stress) ++num_of_kind[rank.stress->kind()];

@@ -42,34 +42,24 @@ std::vector<Finding> check_adapter_links(const Cluster& cluster);
 std::vector<Finding> check_num_adapters(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
 std::vector<Finding> check_adapter_choice(const Cluster& cluster);
-std::vector<Finding> check_adapter_pcie(const Cluster& cluster);
 std::vector<Finding> check_adapters_after(const Cluster& cluster);
 
 // check_gpus.cpp
 std::vector<Finding> check_gpu_states(const Cluster& cluster);
 std::vector<Finding> check_gpu_answers(const Cluster& cluster);
-std::vector<Finding> check_gpu_xids(const Cluster& cluster);
-std::vector<Finding> check_gpu_compute_mode(const Cluster& cluster);
+std::vector<Finding> check_gpu_memory_under_stress(const Cluster& cluster);
+std::vector<Finding> check_num_gpus(const Cluster& cluster);
+std::vector<Finding> check_gpus_alike(const Cluster& cluster);
+
+// dcgm.cpp
+std::vector<Finding> check_dcgm(const Cluster& cluster);
 
 // check_visible_gpus.cpp. All findings are FAIL and mean that some rank has no GPU of its own.
 std::vector<Finding> check_visible_gpus(const Cluster& cluster);
 std::vector<Finding> check_ranks_per_gpu(const Cluster& cluster);
 
-// check_gpus_alike.cpp
-std::vector<Finding> check_num_gpus(const Cluster& cluster);
-std::vector<Finding> check_gpus_alike(const Cluster& cluster);
-std::vector<Finding> check_gpu_clocks_alike(const Cluster& cluster);
-
-// check_nvlinks.cpp
-std::vector<Finding> check_nvlinks(const Cluster& cluster);
-std::vector<Finding> check_nvlinks_under_stress(const Cluster& cluster);
-std::vector<Finding> check_nvlink_registration(const Cluster& cluster);
-std::vector<Finding> check_nvlink_cliques(const Cluster& cluster);
-
 // check_stress.cpp
 std::vector<Finding> check_products(const Cluster& cluster);
-std::vector<Finding> check_links_under_stress(const Cluster& cluster);
-std::vector<Finding> check_gpu_counters(const Cluster& cluster);
 /// Compares the rates under stress, and is not in diagnose()'s table because rates are only comparable if
 /// ranks do not share cores. Products and copies get a finding if they are slower than those of devices of
 /// the same kind, or slow for the device's datasheet and its PCIe link. Processors are left out: their

@@ -36,7 +36,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StressResult, device, library, bus_id, second
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VisibleGpus, count, own, host, problem, requested)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Space, total_bytes, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_machine)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Xid, bus_id, code, age_hours, of_switch, nonfatal)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DcgmAnswer::Fault, what, severe)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(DcgmAnswer, command, faults, not_judged)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(FolderFacts, path, problem, bytes_per_second, space)
 
 /// A member of the types below, and its key in JSON. Programs read the keys in reports, so a key stays if its
@@ -63,28 +64,16 @@ constexpr auto keys_of(const AdapterPort*) {
     return std::tuple(Key{"adapter", &AdapterPort::adapter}, Key{"port", &AdapterPort::port},
                       Key{"state", &AdapterPort::state}, Key{"physical_state", &AdapterPort::physical_state},
                       Key{"link_layer", &AdapterPort::link_layer}, Key{"gigabits", &AdapterPort::gigabits},
-                      Key{"pcie_lanes", &AdapterPort::pcie_lanes},
-                      Key{"most_pcie_lanes", &AdapterPort::max_pcie_lanes},
-                      Key{"pcie_transfers", &AdapterPort::pcie_transfers},
-                      Key{"most_pcie_transfers", &AdapterPort::max_pcie_transfers},
                       Key{"counters", &AdapterPort::counters});
 }
 constexpr auto keys_of(const Gpu*) {
     return std::tuple(
         Key{"bus_id", &Gpu::bus_id}, Key{"name", &Gpu::name}, Key{"driver", &Gpu::driver},
-        Key{"sm_megahertz", &Gpu::sm_megahertz}, Key{"most_sm_megahertz", &Gpu::max_sm_megahertz},
         Key{"throttle_reasons", &Gpu::throttle_reasons}, Key{"uncorrected_errors", &Gpu::uncorrected_errors},
-        Key{"corrected_errors", &Gpu::corrected_errors}, Key{"remapping_pending", &Gpu::remapping_pending},
-        Key{"remapping_failed", &Gpu::remapping_failed}, Key{"pcie_lanes", &Gpu::pcie_lanes},
-        Key{"most_pcie_lanes", &Gpu::max_pcie_lanes}, Key{"pcie_generation", &Gpu::pcie_generation},
-        Key{"most_pcie_generation", &Gpu::max_pcie_generation}, Key{"used_mebibytes", &Gpu::used_mebibytes},
-        Key{"total_mebibytes", &Gpu::total_mebibytes}, Key{"compute_mode", &Gpu::compute_mode},
-        Key{"mig_mode", &Gpu::mig_mode}, Key{"persistence", &Gpu::persistence}, Key{"uuid", &Gpu::uuid},
-        Key{"near_cpus", &Gpu::near_cpus}, Key{"fabric_state", &Gpu::fabric_state},
-        Key{"fabric_status", &Gpu::fabric_status}, Key{"fabric_domain", &Gpu::fabric_domain},
-        Key{"fabric_clique", &Gpu::fabric_clique}, Key{"pcie_replays", &Gpu::pcie_replays},
-        Key{"active_nvlinks", &Gpu::active_nvlinks}, Key{"nvlink_gigabytes", &Gpu::nvlink_gigabytes},
-        Key{"fabric_problem", &Gpu::fabric_problem});
+        Key{"pcie_lanes", &Gpu::pcie_lanes}, Key{"most_pcie_lanes", &Gpu::max_pcie_lanes},
+        Key{"pcie_generation", &Gpu::pcie_generation}, Key{"most_pcie_generation", &Gpu::max_pcie_generation},
+        Key{"used_mebibytes", &Gpu::used_mebibytes}, Key{"total_mebibytes", &Gpu::total_mebibytes},
+        Key{"mig_mode", &Gpu::mig_mode}, Key{"uuid", &Gpu::uuid}, Key{"near_cpus", &Gpu::near_cpus});
 }
 constexpr auto keys_of(const NodeFacts*) {
     return std::tuple(
@@ -96,9 +85,7 @@ constexpr auto keys_of(const NodeFacts*) {
         Key{"gpus", &NodeFacts::gpus}, Key{"gpus_problem", &NodeFacts::gpus_problem},
         Key{"has_nvidia_smi", &NodeFacts::has_nvidia_smi}, Key{"gpus_hang", &NodeFacts::gpus_hang},
         Key{"gpus_hang_under_load", &NodeFacts::gpus_hang_under_stress},
-        Key{"gpus_out_of_time", &NodeFacts::gpus_out_of_time},
-        Key{"corrupt_info_rom", &NodeFacts::corrupt_info_rom},
-        Key{"log_is_readable", &NodeFacts::log_is_readable}, Key{"xids", &NodeFacts::xids},
+        Key{"gpus_out_of_time", &NodeFacts::gpus_out_of_time}, Key{"dcgm", &NodeFacts::dcgm},
         Key{"dump_folder", &NodeFacts::dump_folder}, Key{"gpus_under_load", &NodeFacts::gpus_under_stress},
         Key{"gpus_after", &NodeFacts::gpus_after},
         Key{"adapter_ports_after", &NodeFacts::adapter_ports_after});
@@ -144,20 +131,6 @@ const Variable* RankFacts::variable(const std::string& name) const {
     return found == variables.end() ? nullptr : &*found;
 }
 
-/// Only these counters have so few bits: those of InfiniBand's PortCounters, which the kernel shows as they
-/// are.
-bool AdapterPort::has_full_counter() const {
-    constexpr std::pair<const char*, int64_t> kMaxima[] = {{"symbol_error", 0xffff},
-                                                           {"link_error_recovery", 0xff},
-                                                           {"link_downed", 0xff},
-                                                           {"port_rcv_errors", 0xffff},
-                                                           {"local_link_integrity_errors", 0xf}};
-    return std::ranges::any_of(kMaxima, [&](const auto& maximum) {
-        const auto counter = counters.find(maximum.first);
-        return counter != counters.end() && counter->second == maximum.second;
-    });
-}
-
 std::string pci_address(const std::string& bus_id) {
     constexpr size_t kLetters = 12;
     std::string address = bus_id.substr(bus_id.size() - std::min(bus_id.size(), kLetters));
@@ -170,17 +143,6 @@ const Gpu* NodeFacts::gpu_at(const std::string& bus_id) const {
     const auto found = std::ranges::find_if(
         gpus, [&](const Gpu& gpu) { return pci_address(gpu.bus_id) == pci_address(bus_id); });
     return found == gpus.end() ? nullptr : &*found;
-}
-
-void NodeFacts::add_xids(const std::vector<Xid>& later) {
-    for (const Xid& xid : later) {
-        const auto known = std::ranges::find_if(xids, [&](const Xid& one) { return one.same_error(xid); });
-        if (known == xids.end()) {
-            xids.push_back(xid);
-        } else if (xid.age_hours && (!known->age_hours || *xid.age_hours < *known->age_hours)) {
-            known->age_hours = xid.age_hours;
-        }
-    }
 }
 
 void NodeFacts::add_gpus_problem(const std::string& when, const std::string& problem) {

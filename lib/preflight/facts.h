@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "mpi/agreement.h"
-#include "preflight/thresholds.h"
 
 namespace argosy::preflight {
 
@@ -92,11 +91,9 @@ struct Interface {
 struct AdapterPort {
     std::string adapter;  // "mlx5_0"
     int port = 1;
-    std::string state, physical_state;  // "ACTIVE", "LinkUp"
-    std::string link_layer;             // "InfiniBand" or "Ethernet"
-    double gigabits = 0;                // per second
-    std::optional<int> pcie_lanes, max_pcie_lanes;
-    std::optional<double> pcie_transfers, max_pcie_transfers;  // GT/s per lane
+    std::string state, physical_state;        // "ACTIVE", "LinkUp"
+    std::string link_layer;                   // "InfiniBand" or "Ethernet"
+    double gigabits = 0;                      // per second
     std::map<std::string, int64_t> counters;  // of errors and retransmissions, by the kernel's names
 
     bool active() const {
@@ -105,50 +102,32 @@ struct AdapterPort {
     bool infiniband() const { return link_layer == "InfiniBand"; }
     /// Whether it is part of a fabric for data, and not an Ethernet adapter for management.
     bool carries_data() const { return active() && (infiniband() || gigabits >= kSlowestFabric); }
-    /// Whether a counter has reached its maximum, which it keeps until it is reset.
-    bool has_full_counter() const;
     static constexpr double kSlowestFabric = 50;  // Gb/s of Ethernet
 };
 
 struct Gpu {
     std::string bus_id, name, driver;
-    std::optional<int64_t> sm_megahertz, max_sm_megahertz;
-    std::optional<int64_t> throttle_reasons;                      // NVML's bits
-    std::optional<int64_t> uncorrected_errors, corrected_errors;  // of memory, since the driver was loaded
-    std::optional<bool> remapping_pending, remapping_failed;
+    std::optional<int64_t> throttle_reasons;    // NVML's bits
+    std::optional<int64_t> uncorrected_errors;  // of memory, since the driver was loaded
     std::optional<int64_t> pcie_lanes, max_pcie_lanes, pcie_generation, max_pcie_generation;
     std::optional<int64_t> used_mebibytes, total_mebibytes;
-    std::string compute_mode, mig_mode, persistence;  // nvidia-smi's text; empty if it gives none
-    std::string uuid;                                 // "GPU-8932f937-..."
-    std::string near_cpus;                            // the CPUs of the GPU's NUMA node: "0-15"
-    /// The registration with NVLink's switches, as nvidia-smi's text: "Completed" and "Success"; empty
-    /// without switches.
-    std::string fabric_state, fabric_status;
-    /// GPUs of one domain (all GPUs that the same switches connect) and clique reach each other over NVLink,
-    /// also between nodes. The domain is a UUID; zero if the switches connect one node only.
-    std::string fabric_domain, fabric_clique;
-    std::optional<int64_t> pcie_replays;  // packets that were sent again over PCIe since the last reset
-    std::optional<int64_t> active_nvlinks;
-    double nvlink_gigabytes = 0;  // per second and direction, of the active links together
-    /// The problem that nvidia-smi finds with NVLink's fabric: "Bandwidth: Degraded"; empty: none.
-    std::string fabric_problem;
+    std::string mig_mode;   // nvidia-smi's text; empty if it gives none
+    std::string uuid;       // "GPU-8932f937-..."
+    std::string near_cpus;  // the CPUs of the GPU's NUMA node: "0-15"
 };
 
 /// A GPU's PCI address as the kernel writes it: 0000:3b:00.0 for nvidia-smi's 00000000:3B:00.0.
 std::string pci_address(const std::string& bus_id);
 
-/// An error of a GPU (XID) or a fatal error of an NVSwitch (SXid) in the kernel's log.
-struct Xid {
-    std::string bus_id;
-    int code = 0;
-    std::optional<double> age_hours;
-    bool of_switch = false;
-    bool nonfatal = false;  // the line says so (only XIDs of NVLink 5, 144 to 150, may)
-
-    bool same_error(const Xid& other) const {
-        return bus_id == other.bus_id && code == other.code && of_switch == other.of_switch &&
-               nonfatal == other.nonfatal;
-    }
+/// The answer of a command of NVIDIA's DCGM about the GPUs of a node.
+struct DcgmAnswer {
+    std::string command;  // "dcgmi diag"; "dcgmi" if it is not installed
+    struct Fault {
+        std::string what;     // "PCIe of GPU 3: ..."
+        bool severe = false;  // DCGM says that the GPU has failed, or is to be isolated or reset
+    };
+    std::vector<Fault> faults = {};
+    std::string not_judged = {};  // why there is no answer, and the parts that have no known form
 };
 
 /// The result of a trial write to a folder that the run will write to.
@@ -174,9 +153,7 @@ struct NodeFacts {
     bool gpus_hang = false;  // nvidia-smi hangs (GpuAnswer::hung)
     bool gpus_hang_under_stress = false;
     bool gpus_out_of_time = false;  // in a look at rest, nvidia-smi was too slow for all calls
-    bool corrupt_info_rom = false;  // of a GPU
-    bool log_is_readable = true;    // the kernel's
-    std::vector<Xid> xids;
+    std::vector<DcgmAnswer> dcgm;   // before the measurements and after them; empty without GPUs
     std::optional<FolderFacts> dump_folder;
     /// The GPUs under stress, and after all measurements. Empty if the job uses no GPUs.
     std::vector<Gpu> gpus_under_stress, gpus_after;
@@ -184,9 +161,6 @@ struct NodeFacts {
 
     /// The GPU at an address as CUDA or nvidia-smi writes it; null if nvidia-smi has not listed it.
     const Gpu* gpu_at(const std::string& bus_id) const;
-    /// Adds the errors that a later read of the kernel's log found. An error that both reads found gets the
-    /// smaller age. An error that only the first read found stays, because the kernel overwrites old lines.
-    void add_xids(const std::vector<Xid>& later);
     /// Adds a problem of nvidia-smi, unless `gpus_problem` has it already. Keeps the earlier ones, because a
     /// later problem may be more severe or less.
     void add_gpus_problem(const std::string& when, const std::string& problem);
@@ -201,7 +175,24 @@ struct InputReading {
     double max_seconds_in_time() const;  // 0 if all ranks are late
 };
 
-/// The facts of all ranks and nodes.
+/// The limits below which a speed is a finding, as shares of a rate that is usual or expected. A site may
+/// move them (preflight --threshold), because a speed that means a fault on one site may be intended on
+/// another.
+struct Thresholds {
+    double peers = 0.75;      // of the median of the other ranks, groups or nodes
+    double line = 0.7;        // of line_rate(), for a WARN
+    double line_fail = 0.25;  // of line_rate(), for a FAIL
+    double nvlink = 0.5;      // of nvlink_rate()
+    /// An H200 (700 W) reaches 680 of 989 TFLOP/s in bf16 at its power limit, 69 %. A GPU at half the peak is
+    /// held back.
+    double peak = 0.5;
+    /// Copies of pinned memory reach 80 to 90 % of a PCIe link's rate. A link of half the rate, which has
+    /// trained at the generation below or lacks half of its lanes, reaches at most 45 % of the rate that it
+    /// should have.
+    double pcie = 0.55;
+};
+
+/// The facts of all ranks and nodes, and the limits of the site.
 struct Cluster {
     std::vector<RankFacts> ranks;                   // by rank
     std::vector<NodeFacts> nodes;                   // in the order of their first ranks

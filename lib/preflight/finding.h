@@ -1,11 +1,12 @@
 // A finding is something that the pre-flight found wrong: where, how severe, what to change, and the nodes
-// that the next start should leave out. Also: the names of the checks, texts that name ranks and nodes, and
-// NodeFindings, which merges equal findings of several nodes into one.
+// that the next start should leave out. Also: the names of the checks and of the limits of speeds, texts that
+// name ranks and nodes, and NodeFindings, which merges equal findings of several nodes into one.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -46,28 +47,21 @@ struct CheckNames {
     const char* cpus_of_ranks = "CPUs of the ranks";
     const char* shared_cpus = "CPUs that ranks share";
     const char* cuda_version = "CUDA version";
+    const char* dcgm = "DCGM";
     const char* gpu_pcie_generation = "GPU PCIe generation";
     const char* gpu_pcie_under_stress = "GPU PCIe link under load";
     const char* gpu_pcie = "GPU PCIe link";
     const char* gpu_clocks_under_stress = "GPU clocks under load";
     const char* gpu_clocks = "GPU clocks";
-    const char* gpu_compute_mode = "GPU compute mode";
     const char* gpu_drivers = "GPU drivers";
-    const char* gpu_xids = "GPU errors in the kernel's log";
     const char* gpu_memory_errors_under_stress = "GPU memory errors under load";
     const char* gpu_memory_errors = "GPU memory errors";
     const char* gpu_memory_in_use = "GPU memory in use";
     const char* gpu_models = "GPU models";
-    const char* gpu_persistence = "GPU persistence";
     const char* visible_gpus = "GPUs that CUDA sees";
     const char* mig = "MIG";
     const char* mpi_library = "MPI library";
     const char* nccl_version = "NCCL version";
-    const char* nvlink_clique = "NVLink clique";
-    const char* nvlink_registration = "NVLink registration";
-    const char* nvlinks_under_stress = "NVLinks under load";
-    const char* nvlinks = "NVLinks";
-    const char* adapter_pcie = "adapters' PCIe links";
     const char* adapter_errors = "adapters' errors";
     const char* adapter_links_under_stress = "adapters' links under load";
     const char* adapter_links = "adapters' links";
@@ -107,6 +101,19 @@ inline constexpr std::string_view kResultOf = "result of ", kHistoryOf = "histor
 bool is_check_name(const std::string& name);
 /// All names in kCheckNames, for an error message.
 std::string check_names();
+
+struct Threshold {
+    const char* name;
+    double Thresholds::*value;
+    double max;           // the largest value that set_threshold() accepts
+    const char* meaning;  // what a speed is a share of, and the level below the limit
+};
+
+std::span<const Threshold> threshold_table();
+
+/// Sets one limit: "line=0.5". UserError for another name, or a value that is not above 0 and at most
+/// Threshold::max.
+void set_threshold(const std::string& setting, Thresholds& thresholds);
 
 /// Turns the FAIL of findings of these checks into a WARN that marks no node.
 void only_warn(const std::vector<std::string>& checks, std::vector<Finding>& findings);

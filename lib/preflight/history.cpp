@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/strict_json.h"
@@ -32,12 +34,36 @@ std::string utc(double time) {
     return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(time)));
 }
 
-constexpr struct {
-    const char* name;
-    double StressResult::*rate;
-} kStressRates[] = {{"sustained products", &StressResult::flops_per_second},
-                    {"copies to the device", &StressResult::bytes_to_device},
-                    {"copies to the host", &StressResult::bytes_to_host}};
+/// A kind of rate: its name in the history (of groups, add_groups() makes it), and its name and meaning in
+/// Prometheus.
+struct RateKind {
+    const char *name, *metric, *help;
+};
+constexpr RateKind kProducts = {"products", "product_flops_per_second", "Speed of matrix products by rank."};
+constexpr RateKind kSustained = {"sustained products", "sustained_flops_per_second",
+                                 "Speed of the sustained matrix products by rank."};
+constexpr RateKind kToDevice = {"copies to the device", "copy_to_device_bytes_per_second",
+                                "Speed of copies from the host to a rank's GPU."};
+constexpr RateKind kToHost = {"copies to the host", "copy_to_host_bytes_per_second",
+                              "Speed of copies from a rank's GPU to the host."};
+constexpr RateKind kPairs = {"pairs of nodes", "node_send_bytes_per_second",
+                             "Bytes that a node sends to another node, the best of several."};
+constexpr RateKind kRails = {"rails", "rail_send_bytes_per_second", "The same by rank."};
+constexpr RateKind kGroups = {"", "bus_bytes_per_second",
+                              "Bus bandwidth of a collective of a step by group (its first rank)."};
+constexpr const RateKind* kKinds[] = {&kProducts, &kSustained, &kToDevice, &kToHost,
+                                      &kPairs,    &kRails,     &kGroups};
+
+using Labels = std::vector<std::pair<const char*, std::string>>;
+
+/// A rate of this run. The history of a node and Prometheus's figures are written from these.
+struct Figure {
+    const RateKind* kind;
+    std::string name;            // in the history: two rates of one name were measured in the same way
+    std::optional<size_t> node;  // none: a group across nodes, which the history does not keep
+    Labels labels;               // in Prometheus
+    double value;
+};
 
 bool is_in_flops(std::string_view rate) { return rate == "products" || rate.starts_with("sustained "); }
 bool is_between_nodes(std::string_view rate) { return rate == "pairs of nodes" || rate == "rails"; }
@@ -57,34 +83,84 @@ std::string kind_of(const Report& report, size_t node) {
                        report.speeds.between_devices() ? "device" : "host");
 }
 
-/// Adds the rates of GPUs under stress. The name of the products' rate has their time, because a GPU gets
+/// Adds the rates of a GPU under stress. The name of the products' rate has their time, because a GPU gets
 /// hotter and slower. Leaves out processors: their stress is so short that other programs disturb it.
-void add_stress(const Cluster& cluster, const Node& node, HistoryEntry& entry) {
-    for (const auto& [name, rate] : kStressRates) {
-        std::vector<double> rates;
-        std::string key;
-        for (const int rank : node.ranks) {
-            const std::optional<StressResult>& stress = cluster.ranks[rank].stress;
-            const bool has_rate = stress && !stress->bus_id.empty() && (*stress).*rate > 0;
-            rates.push_back(has_rate ? (*stress).*rate : 0);
-            if (!has_rate) continue;
-            key = rate == &StressResult::flops_per_second ? fmt::format("{} of {:g} s", name, stress->seconds)
-                                                          : name;
-        }
-        if (!key.empty()) entry.rates[key] = rates;
+void add_stress(const RankFacts& rank, size_t node, const Labels& labels, std::vector<Figure>& figures) {
+    if (!rank.stress || rank.stress->bus_id.empty()) return;
+    const StressResult& stress = *rank.stress;
+    const auto add = [&](const RateKind& kind, const std::string& name, double value) {
+        if (value > 0) figures.push_back({&kind, name, node, labels, value});
+    };
+    add(kSustained, fmt::format("{} of {:g} s", kSustained.name, stress.seconds), stress.flops_per_second);
+    add(kToDevice, kToDevice.name, stress.bytes_to_device);
+    add(kToHost, kToHost.name, stress.bytes_to_host);
+}
+
+/// Adds the groups of a collective. The name has everything that two runs must have in common.
+void add_groups(const OperationSpeed& speed, const std::vector<size_t>& node_of_rank,
+                std::vector<Figure>& figures) {
+    for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
+        const std::vector<int>& group = speed.operation.groups[i];
+        const bench::Case& kind = speed.operation.kind;
+        const size_t node = node_of_rank[group.front()];
+        const bool within = std::ranges::all_of(group, [&](int rank) { return node_of_rank[rank] == node; });
+        figures.push_back({&kGroups,
+                           fmt::format("{} of {} bytes ({}) by {} ranks", kind.collective->name, kind.bytes,
+                                       bench::name(kind.type), group.size()),
+                           within ? std::optional(node) : std::nullopt,
+                           {{"collective", kind.collective->name},
+                            {"axes", speed.operation.axes},
+                            {"ranks", fmt::to_string(group.size())},
+                            {"first_rank", fmt::to_string(group.front())}},
+                           speed.bus_bandwidths[i]});
     }
 }
 
-/// Adds the groups whose ranks are all on `node`. The name has everything that two runs must have in common.
-void add_groups(const OperationSpeed& speed, const Node& node, HistoryEntry& entry) {
-    for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
-        const std::vector<int>& group = speed.operation.groups[i];
-        if (!std::ranges::includes(node.ranks, group)) continue;
-        const bench::Case& kind = speed.operation.kind;
-        const std::string name = fmt::format("{} of {} bytes ({}) by {} ranks", kind.collective->name,
-                                             kind.bytes, bench::name(kind.type), group.size());
-        entry.rates[name].push_back(speed.bus_bandwidths[i]);
+/// All figures of a run. Figures of ranks are in the order of the node's ranks.
+std::vector<Figure> figures_of(const Report& report) {
+    const Speeds& speeds = report.speeds;
+    std::vector<size_t> node_of_rank(report.cluster.ranks.size());
+    std::vector<Figure> figures;
+    const auto add = [&](const RateKind& kind, size_t node, const Labels& labels, double value) {
+        figures.push_back({&kind, kind.name, node, labels, value});
+    };
+    for (size_t node = 0; node < report.nodes.size(); ++node) {
+        const auto& [name, ranks] = report.nodes[node];
+        if (!speeds.nodes.empty()) add(kPairs, node, {{"node", name}}, speeds.nodes[node]);
+        for (size_t i = 0; i < ranks.size(); ++i) {
+            const Labels labels = {{"node", name}, {"rank", fmt::to_string(ranks[i])}};
+            if (!speeds.products.empty()) add(kProducts, node, labels, speeds.products[ranks[i]]);
+            if (!speeds.rails.empty()) add(kRails, node, labels, speeds.rails[node][i]);
+            add_stress(report.cluster.ranks[ranks[i]], node, labels, figures);
+            node_of_rank[ranks[i]] = node;
+        }
     }
+    for (const OperationSpeed& speed : speeds.operations) add_groups(speed, node_of_rank, figures);
+    return figures;
+}
+
+/// The value of a label, as Prometheus writes it: "node n3" in quotes.
+std::string quoted(const std::string& value) {
+    std::string text = "\"";
+    for (const char one : value) {
+        if (one == '\\' || one == '"') text += '\\';
+        text += one == '\n' ? "\\n" : std::string(1, one);
+    }
+    return text + "\"";
+}
+
+/// A gauge with its values in order; empty if there are none.
+std::string gauge(const char* name, const char* help, const std::vector<std::pair<Labels, double>>& values) {
+    if (values.empty()) return "";
+    std::string text =
+        fmt::format("# HELP argosy_preflight_{0} {1}\n# TYPE argosy_preflight_{0} gauge\n", name, help);
+    for (const auto& [labels, value] : values) {
+        std::vector<std::string> pairs;
+        for (const auto& [label, of] : labels) pairs.push_back(fmt::format("{}={}", label, quoted(of)));
+        text += fmt::format("argosy_preflight_{}{} {}\n", name,
+                            pairs.empty() ? "" : fmt::format("{{{}}}", fmt::join(pairs, ",")), value);
+    }
+    return text;
 }
 
 std::string line_of(const HistoryEntry& entry) {
@@ -164,22 +240,36 @@ std::string since_when(const Series& past, double now, const Outlier& slow) {
 std::vector<HistoryEntry> history_entries(const Report& report) {
     std::vector<HistoryEntry> entries;
     for (size_t node = 0; node < report.nodes.size(); ++node) {
-        HistoryEntry entry{.time = report.time,
+        entries.push_back({.time = report.time,
                            .kind = kind_of(report, node),
-                           .num_nodes = static_cast<int>(report.nodes.size())};
-        const Speeds& speeds = report.speeds;
-        for (const int rank : report.nodes[node].ranks) {
-            if (!speeds.products.empty()) entry.rates["products"].push_back(speeds.products[rank]);
-        }
-        if (!speeds.nodes.empty()) {
-            entry.rates["pairs of nodes"] = {speeds.nodes[node]};
-            entry.rates["rails"] = speeds.rails[node];
-        }
-        add_stress(report.cluster, report.nodes[node], entry);
-        for (const OperationSpeed& speed : speeds.operations) add_groups(speed, report.nodes[node], entry);
-        entries.push_back(std::move(entry));
+                           .num_nodes = static_cast<int>(report.nodes.size())});
+    }
+    for (const Figure& one : figures_of(report)) {
+        if (one.node) entries[*one.node].rates[one.name].push_back(one.value);
     }
     return entries;
+}
+
+std::string prometheus_report(const Report& report) {
+    std::string text =
+        gauge("severity", "Worst finding: 0 PASS, 1 WARN, 2 FAIL.",
+              {{{}, static_cast<double>(report.severity())}}) +
+        gauge("duration_seconds", "Duration of the pre-flight.", {{{}, report.seconds}}) +
+        gauge("end_timestamp_seconds", "End of the pre-flight, in seconds since 1970.", {{{}, report.time}});
+    std::vector<std::pair<Labels, double>> bad, findings;
+    const std::vector<std::string> bad_nodes = report.bad_nodes();
+    for (const Node& node : report.nodes)
+        bad.push_back({{{"node", node.name}}, std::ranges::count(bad_nodes, node.name) > 0 ? 1.0 : 0.0});
+    std::map<std::pair<std::string, std::string>, double> counts;
+    for (const Finding& one : report.findings) ++counts[{one.check, name(one.severity)}];
+    for (const auto& [key, count] : counts)
+        findings.push_back({{{"check", key.first}, {"severity", key.second}}, count});
+    text += gauge("bad_node", "1 if the next start should leave the node out, else 0.", bad) +
+            gauge("findings", "Number of findings by check and severity.", findings);
+    std::map<const RateKind*, std::vector<std::pair<Labels, double>>> by_kind;
+    for (Figure& one : figures_of(report)) by_kind[one.kind].emplace_back(std::move(one.labels), one.value);
+    for (const RateKind* kind : kKinds) text += gauge(kind->metric, kind->help, by_kind[kind]);
+    return text;
 }
 
 std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,

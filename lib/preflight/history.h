@@ -1,6 +1,7 @@
-// The history of nodes: one JSON line per node and run, in a file per node (FORMAT.md). A node is compared
-// with the median of its own past, which shows what a comparison with its peers does not: all nodes became
-// slower, or this one does so little by little.
+// The rates of a run for those who keep them over time (FORMAT.md): the history of nodes, one JSON line per
+// node and run in a file per node, and the figures of Prometheus. A node is compared with the median of its
+// own past, which shows what a comparison with its peers does not: all nodes became slower, or this one does
+// so little by little.
 #pragma once
 
 #include <filesystem>
@@ -35,6 +36,12 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
 /// The newest entries in the file of a node, the newest last; none if there is no file. Lines that are no
 /// entries are left out. RunError if the file cannot be read.
 std::vector<HistoryEntry> read_history(const std::filesystem::path& file);
+
+/// The beginning of a file that prometheus_report() has written.
+inline constexpr const char* kPrometheusMark = "# HELP argosy_preflight_";
+
+/// The rates and findings of this run in Prometheus's text format.
+std::string prometheus_report(const Report& report);
 
 // `file_done` is called after the file of each node.
 

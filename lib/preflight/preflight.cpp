@@ -113,7 +113,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     const double started = seconds_now();
     Report report{.title = job.title, .type = options.type};
     spdlog::info("pre-flight: settings and hardware");
-    const Sources sources{.nvidia_smi_seconds = options.nvidia_smi_seconds(),
+    const Sources sources{.gpu_seconds = options.gpu_seconds(),
                           .folder_seconds = std::min(Sources{}.folder_seconds, options.timeout_seconds / 4)};
     report.cluster = gather_cluster(world, control, job, sources, options.backend, report.nodes);
     report.cluster.thresholds = job.thresholds;

@@ -80,12 +80,8 @@ void set_findings(const Job& job, double deadline_seconds, Report& report);
 /// The value of "format", the first key of the JSON report. A later run overwrites no other files.
 inline constexpr const char* kReportMark = "argosy pre-flight";
 
-/// The beginning of a file that prometheus_report() has written.
-inline constexpr const char* kPrometheusMark = "# HELP argosy_preflight_";
-
-/// The report for people, and the reports for programs: JSON and Prometheus's text format (FORMAT.md).
+/// The report for people, and the one for programs (FORMAT.md). history.h has Prometheus's.
 std::string text_report(const Report& report);
 std::string json_report(const Report& report);
-std::string prometheus_report(const Report& report);
 
 }  // namespace argosy::preflight

@@ -1,14 +1,13 @@
-// Collects the facts of this rank and this node: from the environment, the kernel's files, nvidia-smi, and a
-// trial write to the folder that the run will write to.
+// Collects the facts of this rank and this node: from the environment, the kernel's files, nvidia-smi, DCGM,
+// and a trial write to the folder that the run will write to.
 //
-// Sources: read_rank_facts.cpp for a rank and for the folder; read_node_facts.cpp for the kernel's files and
-// log; read_gpu_facts.cpp for nvidia-smi.
+// Sources: read_rank_facts.cpp for a rank and for the folder; read_node_facts.cpp for the kernel's files;
+// read_gpu_facts.cpp for nvidia-smi; dcgm.cpp for DCGM.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "preflight/facts.h"
@@ -30,8 +29,8 @@ RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersion
 VisibleGpus look_at_visible_gpus(int number_on_node);
 
 /// One rank of each node calls this. REQUIRES: the job's ranks have not used a GPU yet, so that GPU memory in
-/// use belongs to others. Takes a few seconds, and longer if nvidia-smi or the folder hangs, up to their
-/// limits. Tries to write to `dump_folder` unless that path is empty.
+/// use belongs to others. Takes a few seconds, and longer if nvidia-smi, DCGM or the folder hangs, up to
+/// their limits. Tries to write to `dump_folder` unless that path is empty.
 NodeFacts read_node_facts(const Sources& sources, const std::filesystem::path& dump_folder);
 
 // The parts of read_node_facts(). Tests call each part with a made-up file tree.
@@ -49,36 +48,26 @@ std::optional<Space> space_of(const std::filesystem::path& folder);
 /// time.
 FolderFacts try_folder(const std::filesystem::path& folder, double max_seconds);
 
-// Facts about a node's GPUs. If the driver does not know the name of a field, the query tries the field's
-// newer name, then omits the field.
+// Facts about a node's GPUs. If the driver does not know the name of a field, the query of nvidia-smi tries
+// the field's newer name, then omits the field.
 
 struct GpuAnswer {
     bool has_nvidia_smi = true;
     std::vector<Gpu> gpus;
-    std::string problem;            // one line; empty after success, and if there is no nvidia-smi
-    bool hung = false;              // a call of nvidia-smi did not end within Sources::hang_seconds
-    bool out_of_time = false;       // a call had less time than that, and was cut short or left out
-    bool corrupt_info_rom = false;  // of a GPU; nvidia-smi says so and prints all rows
+    std::string problem;       // one line; empty after success, and if there is no nvidia-smi
+    bool hung = false;         // a call of nvidia-smi did not end within Sources::hang_seconds
+    bool out_of_time = false;  // a call had less time than that, and was cut short or left out
+    std::vector<DcgmAnswer> dcgm;
 };
 
-// In query_gpus() and in look_at_gpus(), one time limit covers all calls of nvidia-smi. After a call that did
-// not end, no other call follows. The output of a call that was cut short or failed is not used.
+/// The questions to DCGM after those to nvidia-smi. The diagnosis takes some seconds, in which no rank may
+/// use a GPU.
+enum class Dcgm { NotAsked, Health, HealthAndDiagnosis };
 
-/// The facts that change under stress.
-GpuAnswer query_gpus(const Sources& sources);
+/// Asks nvidia-smi, and DCGM if nvidia-smi lists GPUs.
+GpuAnswer look_at_gpus(const Sources& sources, Dcgm questions);
 
-/// The same facts and, if there is still time, those that the full report `nvidia-smi -q` (PCIe replays, the
-/// health of NVLink's fabric) and `nvidia-smi nvlink --status` have. Facts that they lack stay unset.
-GpuAnswer look_at_gpus(const Sources& sources);
-
-/// The errors in /dev/kmsg or, if that is not readable, in the newest part of the log in /var/log. None if
-/// neither is readable.
-std::optional<std::vector<Xid>> read_xids(const Sources& sources);
-
-/// The last error for each pair of GPU or NVSwitch and code (XIDs that are nonfatal apart from others). SXids
-/// that are not fatal are left out: the hardware has corrected them, and some occur at each start. An error
-/// has an age if its line begins like those of /dev/kmsg, "6,339,5140900,-;", and the time since boot is
-/// known.
-std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds);
+/// The answers of DCGM, which may be installed or not, within the time of `calls`.
+std::vector<DcgmAnswer> ask_dcgm(Dcgm questions, const Sources& sources, Calls& calls);
 
 }  // namespace argosy::preflight

@@ -1,8 +1,7 @@
-// Collects the facts of this node, from the kernel's files and nvidia-smi.
+// Collects the facts of this node, from the kernel's files.
 
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -61,18 +60,6 @@ std::string state_in(const fs::path& file) {
     return std::string(trimmed(std::string_view(line).substr(line.find(':') + 1)));
 }
 
-/// PCIe functions in virtual machines show 0 or "Unknown" instead of a value.
-template <class Number>
-std::optional<Number> if_positive(std::optional<Number> number) {
-    return number && *number > 0 ? number : std::nullopt;
-}
-
-std::optional<int> lanes_in(const fs::path& file) {
-    constexpr int64_t kMaxLanes = 64;  // the kernel shows 255 for "unknown"
-    const auto lanes = if_positive(leading_integer(read_line(file)));
-    return lanes && *lanes <= kMaxLanes ? std::optional(static_cast<int>(*lanes)) : std::nullopt;
-}
-
 /// Counters of a port that a healthy link does not count up. Adapters and kernels have different ones.
 /// hw_counters/out_of_sequence is not among them, because adaptive routing makes it grow.
 constexpr const char* kCounters[] = {"counters/symbol_error",
@@ -95,67 +82,14 @@ std::map<std::string, int64_t> read_counters(const fs::path& port) {
 }
 
 AdapterPort read_port(const fs::path& adapter, int number) {
-    const fs::path port = adapter / "ports" / std::to_string(number), device = adapter / "device";
+    const fs::path port = adapter / "ports" / std::to_string(number);
     return {.adapter = printable(adapter.filename().string()),
             .port = number,
             .state = state_in(port / "state"),
             .physical_state = state_in(port / "phys_state"),
             .link_layer = read_line(port / "link_layer"),
             .gigabits = leading_number(read_line(port / "rate")).value_or(0),
-            .pcie_lanes = lanes_in(device / "current_link_width"),
-            .max_pcie_lanes = lanes_in(device / "max_link_width"),
-            .pcie_transfers = if_positive(leading_number(read_line(device / "current_link_speed"))),
-            .max_pcie_transfers = if_positive(leading_number(read_line(device / "max_link_speed"))),
             .counters = read_counters(port)};
-}
-
-constexpr size_t kMaxLogBytes = 16 << 20;
-
-/// The age of a line of /dev/kmsg. The third number before the semicolon is its time in us since boot.
-std::optional<double> age_hours(std::string_view line, std::optional<double> uptime_seconds) {
-    const size_t head = line.find(';');
-    if (!uptime_seconds || head == line.npos) return std::nullopt;
-    const std::vector<std::string_view> parts = split(line.substr(0, head), ',');
-    const auto microseconds = parts.size() < 3 ? std::nullopt : leading_integer(parts[2]);
-    if (!microseconds) return std::nullopt;
-    return std::max(0.0, *uptime_seconds - static_cast<double>(*microseconds) * 1e-6) / 3600;
-}
-
-/// Parses a line such as
-///     NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus.
-///     NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 72 (0x00000004 ...
-///     nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up
-std::optional<Xid> xid_in(std::string_view line) {
-    constexpr std::string_view kOfGpu = "NVRM: Xid (", kOfSwitch = ": SXid (",
-                               kAddress = "PCI:", kEnd = "): ";
-    const bool of_switch = line.find(kOfSwitch) != line.npos;
-    const std::string_view mark = of_switch ? kOfSwitch : kOfGpu;
-    const size_t start = line.find(mark);
-    if (start == line.npos) return std::nullopt;
-    std::string_view rest = line.substr(start + mark.size());
-    const size_t end = rest.find(kEnd);
-    if (end == rest.npos) return std::nullopt;
-    std::string_view address = rest.substr(0, end);
-    if (address.starts_with(kAddress)) address.remove_prefix(kAddress.size());
-    rest.remove_prefix(end + kEnd.size());
-    const auto code = leading_integer(rest);
-    if (!code || *code < 1 || *code > std::numeric_limits<int>::max()) return std::nullopt;
-    if (of_switch && rest.find(", Fatal,") == rest.npos) return std::nullopt;
-    const bool of_nvlink5 = !of_switch && *code >= 144 && *code <= 150;
-    return Xid{.bus_id = printable(address),
-               .code = static_cast<int>(*code),
-               .of_switch = of_switch,
-               .nonfatal = of_nvlink5 && rest.find(" Nonfatal ") != rest.npos};
-}
-
-/// Whether the line ends an earlier error of the same code, as after a reset:
-///     NVRM: Xid (PCI:0018:01:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0
-///     (None)
-bool ends_error(const Xid& xid, std::string_view line) {
-    constexpr int kRecoveryAction = 154;
-    const size_t to = line.rfind(" to 0x");
-    return !xid.of_switch && xid.code == kRecoveryAction && to != line.npos &&
-           line.find("(None)", to) != line.npos;
 }
 
 }  // namespace
@@ -170,10 +104,7 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
                     .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),
                     .interfaces = read_interfaces(sources),
                     .adapter_ports = read_adapter_ports(sources)};
-    const auto xids = read_xids(sources);
-    facts.log_is_readable = xids.has_value();
-    facts.xids = xids.value_or(std::vector<Xid>());
-    GpuAnswer answer = look_at_gpus(sources);
+    GpuAnswer answer = look_at_gpus(sources, Dcgm::HealthAndDiagnosis);
     facts.gpus = std::move(answer.gpus);
     for (Gpu& gpu : facts.gpus) {
         gpu.near_cpus =
@@ -183,7 +114,7 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
     facts.has_nvidia_smi = answer.has_nvidia_smi;
     facts.gpus_hang = answer.hung;
     facts.gpus_out_of_time = answer.out_of_time;
-    facts.corrupt_info_rom = answer.corrupt_info_rom;
+    facts.dcgm = std::move(answer.dcgm);
     if (!dump_folder.empty()) facts.dump_folder = try_folder(dump_folder, sources.folder_seconds);
     return facts;
 }
@@ -199,8 +130,9 @@ std::vector<Interface> read_interfaces(const Sources& sources) {
             .name = printable(name), .state = read_line(net / name / "operstate"),
             .leaves_the_machine = leaves_the_machine(net, name)
         };
-        const auto megabits = if_positive(leading_integer(read_line(net / name / "speed")));
-        if (megabits && *megabits <= kMaxMegabits) interface.megabits = static_cast<int>(*megabits);
+        const auto megabits = leading_integer(read_line(net / name / "speed"));
+        if (megabits && *megabits > 0 && *megabits <= kMaxMegabits)
+            interface.megabits = static_cast<int>(*megabits);
         interfaces.push_back(std::move(interface));
     }
     return interfaces;
@@ -218,27 +150,6 @@ std::vector<AdapterPort> read_adapter_ports(const Sources& sources) {
         }
     }
     return ports;
-}
-
-std::vector<Xid> xids_in(std::string_view log, std::optional<double> uptime_seconds) {
-    std::vector<Xid> xids;
-    for (const std::string_view line : split(log, '\n')) {
-        std::optional<Xid> xid = xid_in(line);
-        if (!xid) continue;
-        xid->age_hours = age_hours(line, uptime_seconds);
-        std::erase_if(xids, [&](const Xid& earlier) { return earlier.same_error(*xid); });
-        if (!ends_error(*xid, line)) xids.push_back(std::move(*xid));
-    }
-    return xids;
-}
-
-std::optional<std::vector<Xid>> read_xids(const Sources& sources) {
-    for (const char* log : {"dev/kmsg", "var/log/kern.log", "var/log/messages", "var/log/syslog"}) {
-        const auto text = try_read_text(sources.root / log, kMaxLogBytes);
-        if (text && !text->empty())
-            return xids_in(*text, leading_number(read_line(sources.root / "proc/uptime")));
-    }
-    return std::nullopt;
 }
 
 }  // namespace argosy::preflight

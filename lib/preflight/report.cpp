@@ -1,13 +1,10 @@
-// The reports of the pre-flight: as text for people, and as JSON and in Prometheus's format for programs
-// (FORMAT.md).
+// The reports of the pre-flight: as text for people, and as JSON for programs (FORMAT.md).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
-#include <utility>
 
 #include "base/median.h"
 #include "base/program.h"
@@ -143,88 +140,6 @@ Json facts_json(const std::vector<Facts>& facts) {
     return list;
 }
 
-/// `"node n3"`, as Prometheus writes the value of a label.
-std::string quoted(const std::string& value) {
-    std::string text = "\"";
-    for (const char one : value) {
-        if (one == '\\' || one == '"') text += '\\';
-        text += one == '\n' ? "\\n" : std::string(1, one);
-    }
-    return text + "\"";
-}
-
-using Labels = std::vector<std::pair<const char*, std::string>>;
-
-/// A gauge, and its values in order. Writes nothing if it has no value.
-class Gauge {
-  public:
-    Gauge(const char* name, const char* help) : name_(name), help_(help) {}
-    void add(const Labels& labels, double value) {
-        std::vector<std::string> pairs;
-        for (const auto& [label, text] : labels) pairs.push_back(fmt::format("{}={}", label, quoted(text)));
-        lines_ += fmt::format("argosy_preflight_{}{} {}\n", name_,
-                              pairs.empty() ? "" : fmt::format("{{{}}}", fmt::join(pairs, ",")), value);
-    }
-    std::string text() const {
-        if (lines_.empty()) return "";
-        return fmt::format("# HELP argosy_preflight_{0} {1}\n# TYPE argosy_preflight_{0} gauge\n{2}", name_,
-                           help_, lines_);
-    }
-
-  private:
-    const char *name_, *help_;
-    std::string lines_;
-};
-
-std::string prometheus_findings(const Report& report) {
-    Gauge bad("bad_node", "1 if the next start should leave the node out, else 0."),
-        findings("findings", "Number of findings by check and severity.");
-    const std::vector<std::string> bad_nodes = report.bad_nodes();
-    for (const Node& node : report.nodes)
-        bad.add({{"node", node.name}}, std::ranges::count(bad_nodes, node.name) > 0 ? 1 : 0);
-    std::map<std::pair<std::string, std::string>, int> counts;
-    for (const Finding& one : report.findings) ++counts[{one.check, name(one.severity)}];
-    for (const auto& [key, count] : counts)
-        findings.add({{"check", key.first}, {"severity", key.second}}, count);
-    return bad.text() + findings.text();
-}
-
-std::string prometheus_speeds(const Report& report) {
-    Gauge products("product_flops_per_second", "Speed of matrix products by rank."),
-        sustained("sustained_flops_per_second", "Speed of the sustained matrix products by rank."),
-        to_device("copy_to_device_bytes_per_second", "Speed of copies from the host to a rank's GPU."),
-        to_host("copy_to_host_bytes_per_second", "Speed of copies from a rank's GPU to the host."),
-        nodes("node_send_bytes_per_second", "Bytes that a node sends to another node, the best of several."),
-        rails("rail_send_bytes_per_second", "The same by rank."),
-        groups("bus_bytes_per_second", "Bus bandwidth of a collective of a step by group (its first rank).");
-    const Speeds& speeds = report.speeds;
-    for (size_t node = 0; node < report.nodes.size(); ++node) {
-        const auto& [name, ranks] = report.nodes[node];
-        if (!speeds.nodes.empty()) nodes.add({{"node", name}}, speeds.nodes[node]);
-        for (size_t i = 0; i < ranks.size(); ++i) {
-            const Labels labels = {{"node", name}, {"rank", fmt::to_string(ranks[i])}};
-            if (!speeds.products.empty()) products.add(labels, speeds.products[ranks[i]]);
-            if (!speeds.rails.empty()) rails.add(labels, speeds.rails[node][i]);
-            if (const auto& stress = report.cluster.ranks[ranks[i]].stress) {
-                if (stress->flops_per_second > 0) sustained.add(labels, stress->flops_per_second);
-                if (stress->bytes_to_device > 0) to_device.add(labels, stress->bytes_to_device);
-                if (stress->bytes_to_host > 0) to_host.add(labels, stress->bytes_to_host);
-            }
-        }
-    }
-    for (const OperationSpeed& speed : speeds.operations) {
-        for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
-            groups.add({{"collective", speed.operation.kind.collective->name},
-                        {"axes", speed.operation.axes},
-                        {"ranks", fmt::to_string(speed.operation.groups[i].size())},
-                        {"first_rank", fmt::to_string(speed.operation.groups[i].front())}},
-                       speed.bus_bandwidths[i]);
-        }
-    }
-    return products.text() + sustained.text() + to_device.text() + to_host.text() + nodes.text() +
-           rails.text() + groups.text();
-}
-
 }  // namespace
 
 std::vector<std::string> Report::bad_nodes() const {
@@ -273,17 +188,6 @@ std::string json_report(const Report& report) {
                         {"ranks", facts_json(report.cluster.ranks)},
                         {"nodes", facts_json(report.cluster.nodes)}};
     return json_text(whole, 2) + "\n";
-}
-
-std::string prometheus_report(const Report& report) {
-    Gauge severity("severity", "Worst finding: 0 PASS, 1 WARN, 2 FAIL."),
-        seconds("duration_seconds", "Duration of the pre-flight."),
-        time("end_timestamp_seconds", "End of the pre-flight, in seconds since 1970.");
-    severity.add({}, static_cast<int>(report.severity()));
-    seconds.add({}, report.seconds);
-    time.add({}, report.time);
-    return severity.text() + seconds.text() + time.text() + prometheus_findings(report) +
-           prometheus_speeds(report);
 }
 
 }  // namespace argosy::preflight

@@ -171,6 +171,12 @@ std::string printable(std::string_view text) {
     return clean;
 }
 
+std::string shortened(std::string_view text) {
+    constexpr size_t kMaxShown = 200;
+    text = trimmed(text);
+    return printable(text.substr(0, std::min(text.find('\n'), kMaxShown)));
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
     std::vector<std::string_view> parts;
     if (trimmed(text).empty()) return parts;
@@ -213,13 +219,27 @@ CommandResult run_command(const std::vector<std::string>& command, double second
     CommandResult result;
     int status = 0;
     if (!read_all(pipe.reading_end(), deadline, result.output) || !ended(process, deadline, status)) {
-        ::kill(-process, SIGKILL);
-        ended(process, seconds_now() + kSecondsToDie, status);
+        for (const int signal : {SIGTERM, SIGKILL}) {
+            ::kill(-process, signal);
+            ended(process, seconds_now() + kSecondsToDie, status);
+        }
         result.end = CommandResult::End::Hung;
         return result;
     }
     result.end = CommandResult::End::Exited;
     result.status = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    return result;
+}
+
+Calls::Calls(double seconds) : deadline_(seconds_now() + seconds) {}
+
+CommandResult Calls::run(const std::vector<std::string>& command, double max_seconds) {
+    const double left = deadline_ - seconds_now();
+    if (left <= 0) out_of_time_ = true;
+    if (hung_ || out_of_time_) return {.end = CommandResult::End::Hung};
+    CommandResult result = run_command(command, std::min(left, max_seconds));
+    // A healthy program may need some seconds, so a call that had little time proves nothing.
+    if (result.end == CommandResult::End::Hung) (left < max_seconds ? out_of_time_ : hung_) = true;
     return result;
 }
 

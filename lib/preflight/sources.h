@@ -16,8 +16,9 @@ namespace argosy::preflight {
 struct Sources {
     std::filesystem::path root = "/";       // the folder that contains proc, sys, dev, etc, var
     std::string nvidia_smi = "nvidia-smi";  // a path, or a name to look up in PATH
-    double nvidia_smi_seconds = 30;         // for all calls of nvidia-smi in one look at the GPUs
-    double hang_seconds = 20;               // a call that had so long and did not end hangs
+    std::string dcgmi = "dcgmi";            // the same for DCGM
+    double gpu_seconds = 30;                // for all calls of both in one look at the GPUs
+    double hang_seconds = 20;               // nvidia-smi hangs if a call had so long and did not end
     double folder_seconds = 15;             // for the trial write to the dump folder
 };
 
@@ -36,6 +37,9 @@ std::string_view trimmed(std::string_view text);
 
 /// The text with '?' in place of each control character.
 std::string printable(std::string_view text);
+
+/// The first line of a text that may have more: trimmed, printable(), and of limited length.
+std::string shortened(std::string_view text);
 
 /// The parts between separators, each trimmed. An empty text has no parts.
 std::vector<std::string_view> split(std::string_view text, char separator);
@@ -82,8 +86,25 @@ struct CommandResult {
     std::string output;  // stdout and stderr together, up to a mebibyte
 };
 
-/// Runs `command` with empty input. After `seconds`, kills the program and its children. A program that
-/// cannot be killed, because it hangs in the kernel on a device, keeps running.
+/// Runs `command` with empty input. After `seconds`, asks the program and its children to end (SIGTERM), and
+/// after another second kills them. A program that cannot be killed, because it hangs in the kernel on a
+/// device, keeps running.
 CommandResult run_command(const std::vector<std::string>& command, double seconds);
+
+/// Calls of other programs with one deadline for all of them. No call follows one that did not end.
+class Calls {
+  public:
+    explicit Calls(double seconds);
+
+    /// Waits for the program until the deadline, but for `max_seconds` at most.
+    CommandResult run(const std::vector<std::string>& command, double max_seconds);
+    bool hung() const { return hung_; }  // a call had its maximum time and did not end
+    /// A call had less time than that and did not end, or was left out.
+    bool out_of_time() const { return out_of_time_; }
+
+  private:
+    double deadline_;
+    bool hung_ = false, out_of_time_ = false;
+};
 
 }  // namespace argosy::preflight

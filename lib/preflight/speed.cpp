@@ -135,9 +135,7 @@ Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
     return speeds;
 }
 
-double SpeedOptions::nvidia_smi_seconds() const {
-    return std::min(Sources().nvidia_smi_seconds, timeout_seconds / 2);
-}
+double SpeedOptions::gpu_seconds() const { return std::min(Sources().gpu_seconds, timeout_seconds / 2); }
 
 std::string StepOperation::name() const { return fmt::format("{} over {}", kind.collective->name, axes); }
 

@@ -75,9 +75,9 @@ struct SpeedOptions {
     /// Time of the products of measure_stress(). None: 10 s on a GPU, 0.2 s on a processor. 0: no products.
     std::optional<double> sustain_seconds = {};
 
-    /// The time for a look at the GPUs with nvidia-smi: Sources' default, or less, because the other ranks
-    /// wait at most `timeout_seconds` meanwhile.
-    double nvidia_smi_seconds() const;
+    /// The time for a look at the GPUs with nvidia-smi and DCGM: Sources' default, or less, because the other
+    /// ranks wait at most `timeout_seconds` meanwhile.
+    double gpu_seconds() const;
 };
 
 struct OperationSpeed {

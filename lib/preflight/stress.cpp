@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <future>
+#include <iterator>
 #include <map>
 #include <thread>
 
@@ -30,7 +31,7 @@ constexpr double kMinSecondsToAsk = 4;
 std::future<GpuAnswer> ask_during_stress(double seconds, const Sources& sources) {
     return std::async(std::launch::async, [seconds, sources] {
         std::this_thread::sleep_for(std::chrono::duration<double>(seconds / 2));
-        return query_gpus(sources);
+        return look_at_gpus(sources, Dcgm::NotAsked);
     });
 }
 
@@ -143,7 +144,7 @@ void measure_stress(const mpi::Comm& world, const bench::ControlChannel& control
     const std::vector<cuda::Device> devices = meter.devices();
     const bool uses_gpus = !devices.empty();
     const double seconds = options.sustain_seconds.value_or(uses_gpus ? kGpuSeconds : kProcessorSeconds);
-    const Sources sources{.nvidia_smi_seconds = options.nvidia_smi_seconds()};
+    const Sources sources{.gpu_seconds = options.gpu_seconds()};
     const Turns turns = turns_of(world.rank(), cluster);
     const bool reports_node = turns.own == 0;
     RankFacts own;
@@ -179,23 +180,23 @@ void look_again(const mpi::Comm& world, const bench::ControlChannel& control, co
     const bool reports_node = turns_of(world.rank(), cluster).own == 0;
     NodeFacts changes;
     if (reports_node) {
-        changes.xids = read_xids(sources).value_or(std::vector<Xid>());
         changes.adapter_ports_after = read_adapter_ports(sources);
     }
     if (reports_node && uses_gpus && !hung_on_node_of(world.rank(), cluster)) {
-        GpuAnswer answer = look_at_gpus(sources);
+        GpuAnswer answer = look_at_gpus(sources, Dcgm::Health);
         changes.gpus_after = std::move(answer.gpus);
         changes.gpus_problem = std::move(answer.problem);
         changes.gpus_hang = answer.hung;
         changes.gpus_out_of_time = answer.out_of_time;
+        changes.dcgm = std::move(answer.dcgm);
     }
     gather_changes(world.rank(), control, reports_node ? &changes : nullptr, cluster,
                    [](NodeFacts&& change, NodeFacts& node) {
-                       node.add_xids(change.xids);
                        node.adapter_ports_after = std::move(change.adapter_ports_after);
                        node.gpus_after = std::move(change.gpus_after);
                        node.gpus_hang |= change.gpus_hang;
                        node.gpus_out_of_time |= change.gpus_out_of_time;
+                       std::ranges::move(change.dcgm, std::back_inserter(node.dcgm));
                        node.add_gpus_problem("after the load, ", change.gpus_problem);
                    });
 }

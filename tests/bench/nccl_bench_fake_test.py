@@ -88,11 +88,11 @@ class NcclBenchOnStandIns(unittest.TestCase):
             (folder / "nvidia-smi").write_text(f"""#!/bin/sh
 case $1 in --query-gpu=*) ;; *) exit 2 ;; esac
 echo >>{folder}/questions
-number=$(wc -l <{folder}/questions) reasons=0x1 errors=0 first_errors=0
+number=$(wc -l <{folder}/questions) reasons=0x1 errors=0 used=4
 {script}
 for gpu in 0 1; do
-    [ $gpu = 1 ] || echo "00000000:3B:00.0,a GPU,580,,,0x1,$first_errors,16,16,5,5,4,1000,,,,,,,,,0"
-    [ $gpu = 0 ] || echo "00000000:3C:00.0,a GPU,580,,,$reasons,$errors,16,16,5,5,4,1000,,,,,,,,,0"
+    [ $gpu = 1 ] || echo "00000000:3B:00.0,a GPU,580,0x1,0,16,16,5,5,$used,1000,,"
+    [ $gpu = 0 ] || echo "00000000:3C:00.0,a GPU,580,$reasons,$errors,16,16,5,5,4,1000,,"
 done
 """)
             (folder / "nvidia-smi").chmod(0o700)
@@ -128,7 +128,7 @@ done
         done, report, _ = self.preflight("", nodes=(1, 1), CUDA_VISIBLE_DEVICES="0")
         self.assertEqual((done.returncode, report), (2, None), done.stdout + done.stderr)
         self.assertIn("start as many ranks on a node as it has GPUs", done.stderr)
-        done, report, _ = self.preflight("first_errors=5", ARGOSY_FAKE_GPUS="1", CUDA_VISIBLE_DEVICES="0")
+        done, report, _ = self.preflight("used=900", ARGOSY_FAKE_GPUS="1", CUDA_VISIBLE_DEVICES="0")
         self.expect_no_speeds(done, report, "ranks per GPU", report["bad_nodes"])
         self.assertEqual(len(report["bad_nodes"]), 1)
 

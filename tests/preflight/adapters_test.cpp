@@ -262,21 +262,6 @@ TEST(AdapterChoice, MayLeaveOutAnEqualAdapter) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(AdapterPcie, BelowItsMaximumGetsAWarning) {
-    Cluster cluster = good_cluster();
-    cluster.nodes[0].adapter_ports[0].pcie_lanes = 8;
-    cluster.nodes[1].adapter_ports[1].pcie_transfers = 16;
-    const std::vector<Finding> findings = diagnose(cluster);
-    ASSERT_EQ(checks_of(findings), (Names{"adapters' PCIe links", "adapters' PCIe links"}));
-    EXPECT_EQ(findings[0].severity, Severity::Warn);
-    expect_says(findings[0], {"mlx5_0 uses 8 of 16 lanes, at 32 of 32 GT/s"});
-    expect_says(findings[1], {"mlx5_1 uses 16 of 16 lanes, at 16 of 32 GT/s"});
-    for (AdapterPort& port : cluster.nodes[0].adapter_ports)
-        port.pcie_lanes = port.max_pcie_lanes = std::nullopt;
-    cluster.nodes[1] = good_node("n1");
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-}
-
 TEST(AdapterCounters, ThatGrowAreNamed) {
     Cluster cluster = good_cluster(3);
     for (NodeFacts& node : cluster.nodes) node.adapter_ports_after = node.adapter_ports;
@@ -319,27 +304,6 @@ TEST(AdaptersAfterTheStress, MustStillBeThereAndActive) {
     Cluster cluster = good_cluster(3);
     for (NodeFacts& node : cluster.nodes) node.adapter_ports_after.emplace();
     EXPECT_EQ(bad_nodes_of(diagnose(cluster)).size(), 3u) << "all are gone";
-}
-
-TEST(AdapterCounters, ThatAreFullAreNotChecked) {
-    const auto is_checked = [](const char* counter, int64_t value) {
-        Cluster cluster = good_cluster();
-        cluster.nodes[1].adapter_ports[1].counters[counter] = value;
-        const Names lines = not_checked(cluster, at::kBFloat16);
-        return std::ranges::find(
-                   lines, "new errors of some adapters, n1: a counter is full (perfquery -R resets it)") ==
-               lines.end();
-    };
-    for (const char* counter : {"symbol_error", "port_rcv_errors"}) {
-        EXPECT_FALSE(is_checked(counter, 65535));
-        EXPECT_TRUE(is_checked(counter, 255));
-    }
-    for (const char* counter : {"link_downed", "link_error_recovery"}) {
-        EXPECT_FALSE(is_checked(counter, 255));
-        EXPECT_TRUE(is_checked(counter, 256)) << "the driver has more bits";
-    }
-    EXPECT_FALSE(is_checked("local_link_integrity_errors", 15));
-    for (const int64_t value : {15, 255, 65535}) EXPECT_TRUE(is_checked("packet_seq_err", value));
 }
 
 TEST(AdapterCounters, ThatAreResetOrUnusedAreNoFault) {

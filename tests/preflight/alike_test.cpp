@@ -72,61 +72,6 @@ TEST(Alike, ProgramsThatDifferFail) {
     }
 }
 
-TEST(NvlinkCliques, DifferOnlyWithinADomain) {
-    Cluster cluster = good_cluster(4);
-    const auto put = [&](int node, const char* domain, const char* clique) {
-        for (Gpu& gpu : cluster.nodes[node].gpus) gpu.fabric_domain = domain, gpu.fabric_clique = clique;
-    };
-    put(0, "2a6c7f10-0000-0000-0000-000000000000", "1");
-    put(1, "2a6c7f10-0000-0000-0000-000000000000", "1");
-    put(2, "3a6c7f10-0000-0000-0000-000000000000", "2");
-    put(3, "3a6c7f10-0000-0000-0000-000000000000", "2");
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    put(3, "2a6c7f10-0000-0000-0000-000000000000", "2");
-    const Finding finding = only_finding(cluster, "NVLink clique");
-    EXPECT_EQ(finding.severity, Severity::Warn);
-    EXPECT_EQ(finding.where, "n3");
-    EXPECT_EQ(finding.bad_nodes, Names{});
-    expect_says(finding, {"2, but most GPUs", "are in clique 1"});
-    for (int node = 0; node < 4; ++node)
-        put(node, "00000000-0000-0000-0000-000000000000", node % 2 ? "1" : "0");
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-}
-
-TEST(NvlinkRegistration, ThatMostNodesLackIsAWarning) {
-    Cluster cluster = good_cluster(3);
-    for (const int node : {0, 1}) {
-        for (Gpu& gpu : cluster.nodes[node].gpus) gpu.fabric_state = "In Progress";
-    }
-    EXPECT_EQ(only_finding(cluster, "NVLink registration").severity, Severity::Warn);
-}
-
-TEST(NvlinkRegistration, FailsOnlyTheNodesThatLackIt) {
-    Cluster cluster = good_cluster(3);
-    for (Gpu& gpu : cluster.nodes[1].gpus) gpu.fabric_state = "In Progress", gpu.fabric_status = "";
-    Finding finding = only_finding(cluster, "NVLink registration");
-    EXPECT_EQ(finding.severity, Severity::Fail);
-    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-    expect_says(finding, {"state 'In Progress'", "nvidia-fabricmanager"});
-    for (Gpu& gpu : cluster.nodes[1].gpus)
-        gpu.fabric_state = "Completed", gpu.fabric_status = "Unknown Error";
-    finding = only_finding(cluster, "NVLink registration");
-    EXPECT_EQ(finding.bad_nodes, Names{"n1"});
-    expect_says(finding, {"status 'Unknown Error'"});
-}
-
-TEST(NvlinkRegistration, IsInDoubtWhereNoGpuHasIt) {
-    Cluster cluster = good_cluster();
-    for (NodeFacts& node : cluster.nodes) {
-        for (Gpu& gpu : node.gpus) gpu.fabric_state = "In Progress";
-    }
-    EXPECT_EQ(only_finding(cluster, "NVLink registration").severity, Severity::Warn);
-    for (NodeFacts& node : cluster.nodes) {
-        for (Gpu& gpu : node.gpus) gpu.fabric_state = gpu.fabric_status = "";
-    }
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-}
-
 /// The ranks of two nodes, each with a GPU of its own.
 Cluster cluster_with_gpus() {
     Cluster cluster = good_cluster(2, 2);
@@ -218,8 +163,7 @@ TEST(VisibleGpus, RanksThatShareOneAreTheNodesFaultOnlyIfOtherNodesHaveEnough) {
     expect_says(finding, {"start as many ranks on a node as it has GPUs"});
     EXPECT_EQ(finding.bad_nodes, Names{});
     EXPECT_FALSE(reason_not_to_measure(cluster)) << "choose_backend() refuses it";
-    cluster.nodes[0].gpus[0].uncorrected_errors = 5;
-    cluster.nodes[0].gpus[0].remapping_failed = std::nullopt;
+    cluster.nodes[0].gpus[0].used_mebibytes = 70000;
     EXPECT_TRUE(reason_not_to_measure(cluster));
 }
 

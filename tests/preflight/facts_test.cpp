@@ -16,15 +16,11 @@ namespace {
 
 void put_adapter(const Tree& tree, const std::string& name, const std::string& rate,
                  const std::string& layer) {
-    const std::string adapter = "sys/class/infiniband/" + name, port = adapter + "/ports/1/";
+    const std::string port = "sys/class/infiniband/" + name + "/ports/1/";
     tree.put(port + "state", "4: ACTIVE\n");
     tree.put(port + "phys_state", "5: LinkUp\n");
     tree.put(port + "rate", rate + "\n");
     tree.put(port + "link_layer", layer + "\n");
-    tree.put(adapter + "/device/current_link_width", "8\n");
-    tree.put(adapter + "/device/max_link_width", "16\n");
-    tree.put(adapter + "/device/current_link_speed", "16.0 GT/s PCIe\n");
-    tree.put(adapter + "/device/max_link_speed", "32.0 GT/s PCIe\n");
 }
 
 TEST(Adapters, AreReadFromTheKernelsFiles) {
@@ -33,9 +29,6 @@ TEST(Adapters, AreReadFromTheKernelsFiles) {
     put_adapter(tree, "mlx5_2", "25 Gb/sec (1X EDR)", "Ethernet");
     tree.put("sys/class/infiniband/mlx5_2/ports/2/state", "1: DOWN\n");
     tree.put("sys/class/infiniband/mlx5_2/ports/2/phys_state", "3: Disabled\n");
-    tree.put("sys/class/infiniband/mlx5_2/device/current_link_width", "0\n");
-    tree.put("sys/class/infiniband/mlx5_2/device/max_link_width", "255\n");
-    tree.put("sys/class/infiniband/mlx5_2/device/max_link_speed", "Unknown\n");
     tree.put("sys/class/infiniband/mlx5_10/ports/1/counters/symbol_error", "17\n");
     tree.put("sys/class/infiniband/mlx5_10/ports/1/counters/port_xmit_data", "99\n");
     tree.put("sys/class/infiniband/mlx5_10/ports/1/hw_counters/packet_seq_err", "4\n");
@@ -46,9 +39,6 @@ TEST(Adapters, AreReadFromTheKernelsFiles) {
     EXPECT_TRUE(ports[0].active());
     EXPECT_FALSE(ports[0].infiniband());
     EXPECT_EQ(ports[0].gigabits, 25);
-    EXPECT_EQ(ports[0].pcie_lanes, std::nullopt);
-    EXPECT_EQ(ports[0].max_pcie_lanes, std::nullopt);
-    EXPECT_EQ(ports[0].max_pcie_transfers, std::nullopt);
     EXPECT_EQ(ports[1].port, 2);
     EXPECT_EQ(ports[1].state, "DOWN");
     EXPECT_EQ(ports[1].physical_state, "Disabled");
@@ -59,10 +49,6 @@ TEST(Adapters, AreReadFromTheKernelsFiles) {
     EXPECT_TRUE(ports[0].counters.empty());
     EXPECT_TRUE(ports[2].infiniband());
     EXPECT_EQ(ports[2].gigabits, 400);
-    EXPECT_EQ(ports[2].pcie_lanes, 8);
-    EXPECT_EQ(ports[2].max_pcie_lanes, 16);
-    EXPECT_EQ(ports[2].pcie_transfers, 16);
-    EXPECT_EQ(ports[2].max_pcie_transfers, 32);
 }
 
 TEST(Interfaces, AreDistinguishedByTheirNetworks) {
@@ -107,7 +93,7 @@ TEST(Facts, OfASimulatedNode) {
     tree.put("sys/devices/system/cpu/online", "0-3\n");
     tree.put_folder("dev/shm");
     tree.put_nvidia_smi(
-        "case $1 in *=pci.bus_id,*) echo '00000000:3B:00.0,,,,,,,,,,,,,,,,GPU-8932f937,,,,,' ;; esac\n");
+        "case $1 in *=pci.bus_id,*) echo '00000000:3B:00.0,,,,,,,,,,,,GPU-8932f937' ;; esac\n");
     tree.put("sys/bus/pci/devices/0000:3b:00.0/local_cpulist", "2-3\n");
     const NodeFacts facts = read_node_facts(tree.sources(), "");
     EXPECT_EQ(facts.boot_id, "0db1aa33-ff4f");
@@ -201,23 +187,22 @@ TEST(Facts, AreEqualAfterTheirWireFormat) {
     EXPECT_EQ(unpack_rank(pack(rank)).variables[1].value, "\"a\\b\"");
 
     NodeFacts node = cluster.nodes[0];
-    node.xids = {{"0000:3b:00", 79, 0.5}, {"0000:86:00", 31, std::nullopt}};
+    node.dcgm = {{"dcgmi health", {{"GPU 3 PCIe system: replays", true}}, "x"}, {"dcgmi", {}, "absent"}};
     node.gpus_hang = true;
     const NodeFacts same = unpack_node(pack(node));
     EXPECT_EQ(pack(same), pack(node));
-    EXPECT_EQ(same.gpus[1].remapping_failed, false);
-    EXPECT_EQ(same.gpus[1].sm_megahertz, std::nullopt);
-    EXPECT_EQ(same.adapter_ports[0].pcie_lanes, 16);
+    EXPECT_EQ(same.gpus[1].uncorrected_errors, 0);
     EXPECT_EQ(same.dump_folder->bytes_per_second, 2e9);
-    EXPECT_EQ(same.xids[0].age_hours, 0.5);
+    EXPECT_EQ(same.dcgm[0].faults.at(0).what, "GPU 3 PCIe system: replays");
+    EXPECT_TRUE(same.dcgm[0].faults[0].severe);
     EXPECT_EQ(pack(unpack_node(pack(NodeFacts{}))), pack(NodeFacts{}));
 }
 
 TEST(Facts, KeepTheKeysThatReportsHave) {
     const std::string rank = pack(RankFacts{}), node = pack(good_cluster().nodes[0]);
     EXPECT_NE(rank.find("\"load\":null"), rank.npos) << rank;
-    for (const char* key : {"load", "gpus_under_load", "gpus_hang_under_load", "most_pcie_lanes",
-                            "most_pcie_transfers", "most_pcie_generation", "most_sm_megahertz"})
+    for (const char* key :
+         {"load", "gpus_under_load", "gpus_hang_under_load", "most_pcie_lanes", "most_pcie_generation"})
         EXPECT_NE(node.find(fmt::format("\"{}\":", key)), node.npos) << key << ": " << node;
 }
 

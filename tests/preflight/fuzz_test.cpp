@@ -1,6 +1,6 @@
-// Texts of others, mutated: the kernel's files, its log, nvidia-smi's answers, lists in variables. Whatever
-// they hold, reading ends, and so does the diagnosis of what was read. The seeds are fixed, so a failure
-// repeats.
+// Texts of others, mutated: the kernel's files, the answers of nvidia-smi and DCGM, lists in variables.
+// Whatever they hold, reading ends, and so does the diagnosis of what was read. The seeds are fixed, so a
+// failure repeats.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -20,25 +20,29 @@ using ::argosy::testing::FuzzSeeds;
 using Random = std::mt19937_64;
 
 std::string mutated(const std::string& text, Random& random) {
-    static const std::vector<std::string> kParts = {
-        "-1", "0",    "99999999999999999999", "1e999", "nan",       ",", ":", ": ",
-        ";",  "\n",   std::string(1, '\0'),   "\xff",  "^",         "=", "-", "[N/A]",
-        "0x", "PCI:", "NVRM: Xid (",          "): ",   "4294967296"};
+    static const std::vector<std::string> kParts = {"-1",
+                                                    "0",
+                                                    "99999999999999999999",
+                                                    "1e999",
+                                                    "nan",
+                                                    ",",
+                                                    ":",
+                                                    ": ",
+                                                    ";",
+                                                    "\n",
+                                                    std::string(1, '\0'),
+                                                    "\xff",
+                                                    "^",
+                                                    "=",
+                                                    "-",
+                                                    "[N/A]",
+                                                    "0x",
+                                                    "4294967296",
+                                                    "{",
+                                                    "[",
+                                                    "null",
+                                                    "\""};
     return testing::mutated(text, kParts, random);
-}
-
-TEST(Fuzz, KernelLogs) {
-    const std::string log =
-        "4,900,100500000,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=7, GPU has fallen off the bus.\n"
-        "4,901,3700500000,-;NVRM: Xid (PCI:0000:86:00): 31, Ch 0000000a\n"
-        "4,902,3700500000,-;nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48\n";
-    for (const uint64_t seed : FuzzSeeds(2000)) {
-        Random random(seed);
-        Cluster cluster = good_cluster();
-        cluster.nodes[0].xids = xids_in(mutated(log, random), 7300);
-        diagnose(cluster);
-        EXPECT_EQ(pack(unpack_node(pack(cluster.nodes[0]))), pack(cluster.nodes[0]));
-    }
 }
 
 TEST(Fuzz, ListsInVariables) {
@@ -61,9 +65,6 @@ TEST(Fuzz, TheKernelsFiles) {
         {"sys/class/infiniband/mlx5_0/ports/1/phys_state", "5: LinkUp\n"},
         {"sys/class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n"},
         {"sys/class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n"},
-        {"sys/class/infiniband/mlx5_0/device/current_link_width", "8\n"},
-        {"sys/class/infiniband/mlx5_0/device/max_link_width", "16\n"},
-        {"sys/class/infiniband/mlx5_0/device/current_link_speed", "16.0 GT/s PCIe\n"},
         {"sys/class/infiniband/mlx5_0/ports/1/counters/symbol_error", "17\n"},
         {"sys/class/net/eth0/operstate", "up\n"},
         {"sys/class/net/eth0/speed", "25000\n"},
@@ -72,7 +73,6 @@ TEST(Fuzz, TheKernelsFiles) {
         {"proc/loadavg", "0.13 0.72 1.53 3/500 123\n"},
         {"proc/meminfo", "MemTotal: 10 kB\nMemAvailable: 8 kB\n"},
         {"proc/self/status", "Name:\tx\nCpus_allowed_list:\t0-47\n"},
-        {"proc/uptime", "7300.5 100\n"},
         {"etc/nccl.conf", "NCCL_ALGO=Ring\n# a note\nNCCL_DEBUG=INFO\n"}};
     const Tree tree;
     for (const uint64_t seed : FuzzSeeds(200)) {
@@ -87,26 +87,35 @@ TEST(Fuzz, TheKernelsFiles) {
     }
 }
 
-TEST(Fuzz, NvidiaSmisAnswers) {
-    const std::string answer =
-        "0:1B:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x1, 0, 16, 16, 1, 5, 4, 143771, Default, Disabled, "
-        "Enabled, GPU-1b0ac5f4\n"
-        "0:43:00.0, NVIDIA H200, 580.65.06, 345, 1980, 0x48, [N/A], 8, 16, 5, 5, 7, 143771, Default, [N/A], "
-        "Disabled, GPU-43\n"
-        "GPU 0: NVIDIA H200 (UUID: GPU-43)\n\t Link 0: 26.562 GB/s\n\t Link 1: <inactive>\n"
-        "GPU 0:43:00.0\n  Fabric\n    Bandwidth : Degraded\n  Replays Since Reset : 3\n";
+TEST(Fuzz, AnswersAboutGpus) {
+    const std::string rows =
+        "0:1B:00.0, NVIDIA H200, 580.65.06, 0x1, 0, 16, 16, 1, 5, 4, 143771, Disabled, GPU-1b0ac5f4\n"
+        "0:43:00.0, NVIDIA H200, 580.65.06, 0x48, [N/A], 8, 16, 5, 5, 7, 143771, [N/A], GPU-43\n";
+    const std::string health =
+        R"({"body": {"Overall Health": {"value": "Warning"}, "GPU": {"children": {"0": {"value": "Warning",
+        "children": {"Errors": {"children": {"PCIe system": {"value": "Warning", "overflow": ["x"]}}}}}}}}})";
+    const std::string diagnosis =
+        R"({"DCGM Diagnostic": {"test_categories": [{"category": "Deployment", "tests": [{"name": "software",
+        "results": [{"entity_group": "GPU", "entity_id": 1, "status": "Fail", "warnings":
+        [{"error_id": 1, "error_severity": 2, "warning": "x"}]}], "test_summary": {"status": "Fail"}}]}]}})";
     const Tree tree;
-    tree.put_nvidia_smi("exec cat " + (tree.root() / "answer").string() + "\n");
+    const std::string cat = "exec cat " + (tree.root() / "").string();
+    tree.put_nvidia_smi(cat + "rows\n");
+    tree.put_dcgmi(cat + "$1\n");
     for (const uint64_t seed : FuzzSeeds(150)) {
         Random random(seed);
-        tree.put("answer", mutated(answer, random));
-        const GpuAnswer read = look_at_gpus(tree.sources());
+        tree.put("rows", seed % 2 ? rows : mutated(rows, random));
+        tree.put("health", mutated(health, random));
+        tree.put("diag", mutated(diagnosis, random));
+        const GpuAnswer read = look_at_gpus(tree.sources(), Dcgm::HealthAndDiagnosis);
         EXPECT_LE(read.gpus.size(), 8u);
         EXPECT_EQ(read.problem.find('\n'), std::string::npos);
         Cluster cluster = good_cluster();
         cluster.nodes[0].gpus = read.gpus;
         cluster.nodes[0].gpus_problem = read.problem;
-        diagnose(cluster);
+        cluster.nodes[0].dcgm = read.dcgm;
+        for (const Finding& finding : diagnose(cluster))
+            EXPECT_EQ(finding.what.find('\n'), std::string::npos);
         EXPECT_EQ(pack(unpack_node(pack(cluster.nodes[0]))), pack(cluster.nodes[0]));
     }
 }

@@ -33,27 +33,12 @@ INSTANTIATE_TEST_SUITE_P(
         GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Severity::Warn, "the hardware"},
         GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Severity::Warn,
                 "GPU 1: 2 uncorrected"},
-        GpuCase{"GPU memory errors",
-                [](Gpu& gpu) {
-                    gpu.uncorrected_errors = 2;
-                    gpu.remapping_failed.reset();
-                },
-                Severity::Fail, "GPU 1: 2 uncorrected"},
-        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_failed = true; }, Severity::Fail,
-                "no spare rows"},
-        GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.remapping_pending = true; }, Severity::Warn, "reset"},
         GpuCase{"GPU PCIe link", [](Gpu& gpu) { gpu.pcie_lanes = 8; }, Severity::Fail, "8 of 16 PCIe lanes"},
         GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 70000; }, Severity::Fail,
                 "about 68 GiB"},
         GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 2048; }, Severity::Warn,
                 "about 2 GiB"},
-        GpuCase{"MIG", [](Gpu& gpu) { gpu.mig_mode = "Enabled"; }, Severity::Warn, "MIG divides the GPU"},
-        GpuCase{"GPU persistence", [](Gpu& gpu) { gpu.persistence = "Disabled"; }, Severity::Warn,
-                "persistence mode is off"},
-        GpuCase{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Prohibited"; }, Severity::Fail,
-                "no program"},
-        GpuCase{"GPU compute mode", [](Gpu& gpu) { gpu.compute_mode = "Exclusive_Process"; }, Severity::Warn,
-                "exclusive"}));
+        GpuCase{"MIG", [](Gpu& gpu) { gpu.mig_mode = "Enabled"; }, Severity::Warn, "MIG divides the GPU"}));
 
 TEST(Gpus, WithoutFactsMakeNoNodeBad) {
     Cluster cluster = good_cluster();
@@ -72,9 +57,9 @@ TEST(Gpus, AtRestOrAtTheirPowerLimitAreNoFault) {
 TEST(Gpus, WithEqualFaultsAreOneFinding) {
     Cluster cluster = good_cluster(20);
     for (NodeFacts& node : cluster.nodes) {
-        for (Gpu& gpu : node.gpus) gpu.persistence = "Disabled";
+        for (Gpu& gpu : node.gpus) gpu.mig_mode = "Enabled";
     }
-    const Finding finding = only_finding(cluster, "GPU persistence");
+    const Finding finding = only_finding(cluster, "MIG");
     EXPECT_EQ(finding.where, "all nodes");
     expect_says(finding, {"GPU 0, 1: "});
 }
@@ -136,12 +121,6 @@ TEST(Gpus, ThatOnlyHalfOfTheNodesHaveAreAWarning) {
         EXPECT_EQ(finding.bad_nodes, Names{});
         expect_says(finding, {"1, but 2 on other nodes"});
     }
-}
-
-TEST(Gpus, ExclusiveOnesCannotBeShared) {
-    Cluster cluster = good_cluster(1, 4);
-    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.compute_mode = "Exclusive_Process";
-    EXPECT_EQ(only_finding(cluster, "GPU compute mode").severity, Severity::Fail);
 }
 
 TEST(Gpus, ThatDifferGetAWarning) {

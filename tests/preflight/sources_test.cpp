@@ -98,5 +98,19 @@ TEST(Commands, RunWithoutInputAndReturnTheirExitCode) {
     EXPECT_EQ(run_command({"sh", "-c", "exec >&- 2>&-; sleep 600"}, 0.3).end, CommandResult::End::Hung);
 }
 
+TEST(Calls, HaveOneDeadlineAndNoneFollowsOneThatDidNotEnd) {
+    using End = CommandResult::End;
+    Calls calls(30);
+    EXPECT_EQ(calls.run({"true"}, 20).end, End::Exited);
+    EXPECT_EQ(calls.run({"sleep", "600"}, 0.2).end, End::Hung);
+    EXPECT_TRUE(calls.hung());
+    EXPECT_FALSE(calls.out_of_time());
+    EXPECT_EQ(calls.run({"true"}, 20).end, End::Hung) << "left out";
+    Calls brief(0.2);
+    EXPECT_EQ(brief.run({"sleep", "600"}, 20).end, End::Hung);
+    EXPECT_FALSE(brief.hung()) << "it had too little time";
+    EXPECT_TRUE(brief.out_of_time());
+}
+
 }  // namespace
 }  // namespace argosy::preflight

@@ -126,8 +126,8 @@ TEST(StepOperations, OfAStepHaveItsBytes) {
 
 TEST(Timeouts, OfNvidiaSmiAllowForACallThatHangs) {
     EXPECT_GE(Sources().hang_seconds, 15);
-    EXPECT_GT(SpeedOptions{.type = at::kFloat}.nvidia_smi_seconds(), Sources().hang_seconds);
-    EXPECT_EQ((SpeedOptions{.type = at::kFloat, .timeout_seconds = 8}.nvidia_smi_seconds()), 4)
+    EXPECT_GT(SpeedOptions{.type = at::kFloat}.gpu_seconds(), Sources().hang_seconds);
+    EXPECT_EQ((SpeedOptions{.type = at::kFloat, .timeout_seconds = 8}.gpu_seconds()), 4)
         << "the other ranks wait for 8 s";
 }
 

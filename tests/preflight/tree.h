@@ -19,18 +19,22 @@ class Tree {
     }
     void put_folder(const std::string& path) const { std::filesystem::create_directories(root() / path); }
 
-    /// A shell script in nvidia-smi's place.
-    void put_nvidia_smi(const std::string& script) const {
-        put("nvidia-smi", "#!/bin/sh\n" + script);
-        std::filesystem::permissions(root() / "nvidia-smi", std::filesystem::perms::owner_all);
-    }
+    /// Shell scripts in the place of nvidia-smi and of DCGM's program.
+    void put_nvidia_smi(const std::string& script) const { put_program("nvidia-smi", script); }
+    void put_dcgmi(const std::string& script) const { put_program("dcgmi", script); }
 
     std::filesystem::path root() const { return folder_ / "."; }
-    Sources sources(double nvidia_smi_seconds = 30, double hang_seconds = 20) const {
-        return {root(), (root() / "nvidia-smi").string(), nvidia_smi_seconds, hang_seconds};
+    Sources sources(double gpu_seconds = 30, double hang_seconds = 20) const {
+        return {root(), (root() / "nvidia-smi").string(), (root() / "dcgmi").string(), gpu_seconds,
+                hang_seconds};
     }
 
   private:
+    void put_program(const std::string& name, const std::string& script) const {
+        put(name, "#!/bin/sh\n" + script);
+        std::filesystem::permissions(root() / name, std::filesystem::perms::owner_all);
+    }
+
     ScratchFolder folder_;
 };
 
