@@ -41,8 +41,8 @@ constexpr const char* kHelp =
     "First checks the settings and hardware of every node. Then measures matrix products on every rank and\n"
     "the collectives of a step of this configuration, at their sizes and over its mesh, and keeps every\n"
     "device busy for some seconds (--sustain). Reports each wrong setting, each wrong result, and each part\n"
-    "that is slower than its peers, with the remedy (lib/preflight/CHECKS.md lists the checks), and what\n"
-    "could not be checked. If CUDA shows some ranks no GPU of their own, no speed is measured.\n"
+    "that is slower than its peers, with the remedy (lib/tools/preflight/CHECKS.md lists the checks), and\n"
+    "what could not be checked. If CUDA shows some ranks no GPU of their own, no speed is measured.\n"
     "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
 
 struct Arguments {
@@ -77,7 +77,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
         ->option_text("NODES,RANKS");
     app.add_option(
         "--json,-J,--output_file", arguments.json,
-        "JSON file for the report (lib/preflight/FORMAT.md). -: stdout, and the text goes\nto stderr");
+        "JSON file for the report (lib/tools/preflight/FORMAT.md). -: stdout, and the text goes\nto stderr");
     app.add_option("--prometheus", arguments.prometheus,
                    "text file for Prometheus's node_exporter, rewritten in each run (FORMAT.md)");
     app.add_option_function<std::string>(

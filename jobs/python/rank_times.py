@@ -1,4 +1,4 @@
-"""Reduces ranks.jsonl (lib/observe/FORMAT.md), the times of all ranks in windows of steps, to a heat map of ranks over steps.
+"""Reduces ranks.jsonl (lib/trainer/observe/FORMAT.md), the times of all ranks in windows of steps, to a heat map of ranks over steps.
 
 A cell is the difference of a rank from the median of the ranks with the same work, which are those of its pipeline stage, in
 the same steps. It is in percent: of that median for `compute`, of the median step for the other measures, which may be nearly

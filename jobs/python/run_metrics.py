@@ -1,4 +1,4 @@
-"""The speed of a run, and the columns of metrics.jsonl (lib/observe/metrics.h) with a shorter form of them for drawing.
+"""The speed of a run, and the columns of metrics.jsonl (lib/trainer/observe/metrics.h) with a shorter form of them for drawing.
 run_metrics.py FILE prints the tokens/s of a rank, for bringup.sh; nothing if no step counts.
 
 A file may hold the lines of several starts of a run. A step that is not after the step of the line before it begins another
@@ -85,7 +85,7 @@ def step_ms_of(line):
 
 
 class Speed:
-    """The speed of a run as lib/observe/FORMAT.md defines it, from its lines as newest_lines() gives them. Without a step that
+    """The speed of a run as lib/trainer/observe/FORMAT.md defines it, from its lines as newest_lines() gives them. Without a step that
     counts, `num_steps` is 0, and the figures are those of the newest step. A figure that is not known is None."""
 
     def __init__(self, lines):

@@ -1,5 +1,5 @@
 """Reads what a run leaves in its folder: metrics, starts and ends, checkpoints, log, configuration (jobs/FAILURES.md,
-lib/observe/FORMAT.md, lib/setup/FORMAT.md).
+lib/trainer/observe/FORMAT.md, lib/trainer/setup/FORMAT.md).
 
 A file may be absent, and its last line may be incomplete, because the run goes on or was killed. Needs Python 3.9.
 """
@@ -12,7 +12,7 @@ import re
 import sys
 import time
 
-AXES = {  # of the mesh, the outermost first (lib/layout/mesh_shape.h), and their keys in [parallelism]
+AXES = {  # of the mesh, the outermost first (lib/ground/layout/mesh_shape.h), and their keys in [parallelism]
     "pp": "pipeline_parallel_degree", "dp_replicate": "data_parallel_replicate_degree",
     "dp_shard": "data_parallel_shard_degree", "cp": "context_parallel_degree", "tp": "tensor_parallel_degree"}
 LOG_HEAD_BYTES, LOG_TAIL_BYTES = 1 << 16, 1 << 23  # what is read of each log

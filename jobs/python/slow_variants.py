@@ -5,7 +5,7 @@ import math
 import pathlib
 import re
 
-# The variables of SlowSetting's table (lib/base/environment.cpp), which a run on GPUs warns of, and this program's own that are
+# The variables of SlowSetting's table (lib/ground/base/environment.cpp), which a run on GPUs warns of, and this program's own that are
 # for tests. tests/jobs/alternating_test.py compares the lists.
 DEBUG_VARIABLES = (
     "CUDA_LAUNCH_BLOCKING", "CUDA_DEVICE_MAX_CONNECTIONS", "NVIDIA_TF32_OVERRIDE", "NCCL_DEBUG", "NCCL_P2P_DISABLE",

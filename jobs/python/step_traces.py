@@ -1,4 +1,4 @@
-"""Reduces the traces of a step (profiling.enable_profiling, lib/base/timeline.h) to rows of bars, which report.py draws.
+"""Reduces the traces of a step (profiling.enable_profiling, lib/ground/base/timeline.h) to rows of bars, which report.py draws.
 
 The spans of a rank nest. At each moment the innermost span says what the rank does, and its name says the kind of work:
 a wait for other ranks, a transfer, the optimizer, or an operation of the program on a stage, a unit and a microbatch.

@@ -84,7 +84,7 @@ def speed_of(folder):
 
 
 def diagnoses(path):
-    """What a run says at its end about its own speed: [(cause, sentence)] (lib/observe/diagnosis.h)."""
+    """What a run says at its end about its own speed: [(cause, sentence)] (lib/trainer/observe/diagnosis.h)."""
     return re.findall(r"diagnosis \(([^)]*)\): (.*)", (path / "log").read_text(errors="replace"))
 
 

@@ -1,7 +1,7 @@
 #include "data/token_file.h"
 
 #include <gtest/gtest.h>
-#include <hdf5.h>  // for files that lib/h5 cannot write
+#include <hdf5.h>  // for files that lib/platform/h5 cannot write
 
 #include <array>
 #include <cstring>

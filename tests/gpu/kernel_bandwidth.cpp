@@ -1,8 +1,9 @@
-// kernel_bandwidth: the bandwidth of lib/kernels/cuda at large sizes as a share of a copy's, as a Markdown
-// table with one row per kernel; exits with 3 if a kernel stays under 85 %. Each kernel is first compared
-// with the CPU's kernel at small sizes. The time is the median of several launches between events, on two
-// sets of memory in turn, each several times the size of the cache. Beside each launch the device copies as
-// many bytes within its own memory (cudaMemcpyAsync); half of these bytes are read and half are written.
+// kernel_bandwidth: the bandwidth of lib/numerics/kernels/cuda at large sizes as a share of a copy's, as a
+// Markdown table with one row per kernel; exits with 3 if a kernel stays under 85 %. Each kernel is first
+// compared with the CPU's kernel at small sizes. The time is the median of several launches between events,
+// on two sets of memory in turn, each several times the size of the cache. Beside each launch the device
+// copies as many bytes within its own memory (cudaMemcpyAsync); half of these bytes are read and half are
+// written.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

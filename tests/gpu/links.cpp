@@ -1,4 +1,4 @@
-// Refers to every function of lib/gpu, so that the linker must find all of them.
+// Refers to every function of lib/platform/gpu, so that the linker must find all of them.
 #include "gpu/attention.h"
 #include "gpu/device.h"
 #include "gpu/graph.h"

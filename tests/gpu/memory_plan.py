@@ -3,8 +3,8 @@
 its candidates need, from the fastest, and marks the first that fits. CASES of throughput.py holds the choices for the
 GPUs of 80 GB (H100) and 141 GB (H200); memory_plan_test.py compares them, and the figures with a run over stand-ins.
 
-A candidate needs its states (planned_bytes in lib/plan/rank_trace.cpp: weights, their copies for computation,
-gradients, moments), the tensors that every layer keeps for backward (Tape in lib/model/layer.h), and the larger of what
+A candidate needs its states (planned_bytes in lib/tools/plan/rank_trace.cpp: weights, their copies for computation,
+gradients, moments), the tensors that every layer keeps for backward (Tape in lib/numerics/model/layer.h), and the larger of what
 one layer and the head need for themselves while they compute. In the first step cuBLASLt's algorithms are timed, and those
 of a weight's gradient on a scratch copy of it.
 usage: memory_plan.py [--gb GB ...]
@@ -19,13 +19,13 @@ GIB = 2**30
 # Of the GPU's memory: CUDA's context and kernels, workspaces of cuBLASLt and cuDNN, rounding by the allocator.
 RESERVED_BYTES = 3 * GIB
 TOTAL_BYTES = {80: 81559 * 2**20, 141: 143771 * 2**20}  # by nvidia-smi, of an H100 and an H200
-MAX_LOGITS, MIN_ROWS, ROW_UNIT = 2**30, 512, 256  # of a chunk of the head: lib/model/head.cpp
+MAX_LOGITS, MIN_ROWS, ROW_UNIT = 2**30, 512, 256  # of a chunk of the head: lib/numerics/model/head.cpp
 ELEMENT = 2  # bytes of a bf16 activation
 
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """lib/model/model_spec.cpp."""
+    """lib/numerics/model/model_spec.cpp."""
     vocab: int
     dim: int
     layers: int

@@ -97,7 +97,7 @@ PARTS = {
                     [("nvidia-smi", "-q", "-d", "MEMORY,CLOCK,POWER"), ("lscpu",), (BIN / "pretrain", "--version"),
                      (PYTHON, "-c", "import torch; print('PyTorch', torch.__version__)")], 60),
     "cublas": Part("cuBLASLt", ("test_cublas_library",), [(TESTS / "test_cublas_library",)], 120),
-    "kernels": Part("lib/kernels/cuda against the processor's", ("test_kernels_gpu_device",),
+    "kernels": Part("lib/numerics/kernels/cuda against the processor's", ("test_kernels_gpu_device",),
                     [(TESTS / "test_kernels_gpu_device",)], 180),
     "attention": Part("attention on CUDA tensors against fp64", ("test_ops_cuda",),
                       [operations("--gtest_filter=*Attention*")], 150, environment=ALL_THREADS),

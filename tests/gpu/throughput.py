@@ -9,7 +9,7 @@ length sqrt(width)), so the first loss is near ln(vocabulary) + 1/2; logits that
 it by 1/2. The same tokens again must have a lower loss.
 
 tokens/s are those of the median step, first steps left out. TFLOP/s count what the mathematics needs, recompute not: causal
-6 N + 6 L d T a token, non-causal 6 N + 12 L d T (lib/observe/peak_flops.h); MFU is their share of the datasheet's dense peak,
+6 N + 6 L d T a token, non-causal 6 N + 12 L d T (lib/trainer/observe/peak_flops.h); MFU is their share of the datasheet's dense peak,
 `of GEMM` the causal share of what products of 8192 x 8192 bf16 matrices reached on this GPU just before.
 
 --compare KEY also runs each case with this key of [compile] switched to the other value, judges no target, and fails if a

@@ -1,6 +1,6 @@
 // Against transformers' own files of tests/reference: its models start from Argosy's initial weights, so each
-// of its tensors must be what lib/layout gives under our name; and exported again the file is the same, byte
-// for byte.
+// of its tensors must be what lib/ground/layout gives under our name; and exported again the file is the
+// same, byte for byte.
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -177,12 +177,12 @@ class Experiments(unittest.TestCase):
         """The condition with which SlowSetting's table warns of a variable says which of its values are harmless."""
         harmless = {"is_on": ("0",), "is_off": ("1",), "is_pinned": ("-1",), "prints_much": ("VERSION", "WARN"),
                     "disables_expandable_segments": ("EXPANDABLE_SEGMENTS:TRUE",)}
-        table = (SOURCE / "lib/base/environment.cpp").read_text().partition("kSettings[] = {")[2].partition("\n};")[0]
+        table = (SOURCE / "lib/ground/base/environment.cpp").read_text().partition("kSettings[] = {")[2].partition("\n};")[0]
         for name, condition in re.findall(r'^    \{"(\w+)", (\w+)', table, re.MULTILINE):
             self.assertEqual(slow_variants.HARMLESS.get(name), harmless.get(condition), name)
 
     def test_the_variables_are_those_that_the_program_warns_of(self):
-        table = (SOURCE / "lib/base/environment.cpp").read_text().partition("kSettings[] = {")[2].partition("\n};")[0]
+        table = (SOURCE / "lib/ground/base/environment.cpp").read_text().partition("kSettings[] = {")[2].partition("\n};")[0]
         self.assertEqual(re.findall(r'^    \{"(\w+)"', table, re.MULTILINE), list(slow_variants.DEBUG_VARIABLES))
 
 
@@ -190,7 +190,7 @@ class Experiments(unittest.TestCase):
         page = (SOURCE / "jobs/WHY_SLOW.md").read_text()
         rows = page.partition("| cause |")[2].partition("\n\n")[0].splitlines()[2:]
         causes = {name for row in rows for name in row.split("|")[1].strip().split(", ")}
-        rules = re.findall(r'^    \{"([^"]+)", \[\]', (SOURCE / "lib/observe/diagnosis.cpp").read_text(), re.MULTILINE)
+        rules = re.findall(r'^    \{"([^"]+)", \[\]', (SOURCE / "lib/trainer/observe/diagnosis.cpp").read_text(), re.MULTILINE)
         self.assertGreater(len(rules), 10)
         self.assertEqual(causes, {*rules, "settings", "slow ranks", "mesh", "fabric", "compile", "recomputation"})
         self.assertEqual(causes, set(slow_variants.remedies()) - {"cause", "---"})

@@ -81,7 +81,7 @@ said=$("$jobs/submit.sh" "${given[@]}" --training.dataset_path "/nowhere/*.h5" -
 grep -qF "warning: training.dataset_path = /nowhere/*.h5 is not on this machine; the job fails" <<<"$said" || fail "data elsewhere: $said"
 said=$("$jobs/submit.sh" "${given[@]}" --model.hf_assets_path nowhere --dry-run 2>&1 >/dev/null)
 grep -qF "warning: model.hf_assets_path = nowhere is not on this machine; without it on the nodes, the checkpoints have no" <<<"$said" || fail "a preset's folder: $said"
-grep -qF "kFileNames = {$(sed -n 's/^    for file in \(.*\); do$/\1/p' "$jobs/shell/fill.sh" | sed 's/ /", "/g; s/.*/"&"};/')" <(tr -s ' \n' ' ' <"$ARGOSY_SOURCE/lib/tokenizer/tokenizer.h") || fail "fill.sh knows other tokenizers than lib/tokenizer"
+grep -qF "kFileNames = {$(sed -n 's/^    for file in \(.*\); do$/\1/p' "$jobs/shell/fill.sh" | sed 's/ /", "/g; s/.*/"&"};/')" <(tr -s ' \n' ' ' <"$ARGOSY_SOURCE/lib/files/tokenizer/tokenizer.h") || fail "fill.sh knows other tokenizers than lib/files/tokenizer"
 none="the run has no data: set training.dataset_path to token files (prepare-data tokenize makes them), or data.mixture"
 refused "$none" "${given[@]}" --training.dataset_path=
 refused "$none" "${given[@]}" --training.dataset_path= --after 3
@@ -123,7 +123,7 @@ said=$(NCCL_IB_DISABLE=1 ARGOSY_FABRIC=ethernet "$jobs/submit.sh" "${given[@]}" 
 [ -z "$said" ] || fail "NCCL_IB_DISABLE on Ethernet: $said"
 said=$(ARGOSY_GPUS=no CUDA_LAUNCH_BLOCKING=1 "$jobs/submit.sh" "${given[@]}" --dry-run 2>&1 >/dev/null)
 [ -z "$said" ] || fail "without GPUs: $said"
-names=$(sed -n '/^constexpr SlowSetting kSettings/,/^};/s/^ *{"\([A-Z_0-9]*\)".*/\1/p' "$ARGOSY_SOURCE/lib/base/environment.cpp")
+names=$(sed -n '/^constexpr SlowSetting kSettings/,/^};/s/^ *{"\([A-Z_0-9]*\)".*/\1/p' "$ARGOSY_SOURCE/lib/ground/base/environment.cpp")
 prefixes=$(sed -n "s/.*compgen -e | grep -qE '\([^']*\)'.*/\1/p" "$jobs/submit.sh")
 [ "$(wc -l <<<"$names")" -ge 19 ] && ! grep -vE "$prefixes" <<<"$names" || fail "submit.sh does not ask for all slow variables: $prefixes"
 
@@ -201,7 +201,7 @@ echo "no-such-command" >"$folder/sourced.sh"
 { printf '%s\n' 'module() { return 1; }' 'module load cuda' 'no-such-command || true' "source $folder/sourced.sh; false" \
       "\\. $folder/sourced.sh" "command . $folder/sourced.sh" "builtin source $folder/sourced.sh" \
       'X=$(no-such-command 2>/dev/null | wc -l)'
-  sed -n '/_RANKS\|_ARRIVALS/d; s/.*_of("\(ARGOSY_[A-Z_]*\)".*/: "${\1:=}"/p' "$ARGOSY_SOURCE/lib/base/environment.cpp"
+  sed -n '/_RANKS\|_ARRIVALS/d; s/.*_of("\(ARGOSY_[A-Z_]*\)".*/: "${\1:=}"/p' "$ARGOSY_SOURCE/lib/ground/base/environment.cpp"
   printf '%s\n' 'ARGOSY_QOS=$NOT_SET' return; } >"$folder/right.conf"
 dry "$configs/llama3_8b_1node.toml" --site "$folder/right.conf"
 

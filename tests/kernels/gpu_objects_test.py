@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks nvcc's objects of lib/kernels/cuda: gpu_objects_test.py FOLDER CUOBJDUMP ARCHITECTURE...
+"""Checks nvcc's objects of lib/numerics/kernels/cuda: gpu_objects_test.py FOLDER CUOBJDUMP ARCHITECTURE...
 Every source has an object with machine code for each architecture and PTX for the newest. No kernel uses local memory
 (a stack, spilled registers), which lies in the device's memory, and none has a product and a sum that the assembler may
 contract into one operation, because kernels promise each other's bits.
@@ -12,7 +12,7 @@ import unittest
 from pathlib import Path
 
 FOLDER, CUOBJDUMP, ARCHITECTURES = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-SOURCES = sorted((Path(os.environ["ARGOSY_SOURCE"]) / "lib/kernels/cuda").glob("*.cu"))
+SOURCES = sorted((Path(os.environ["ARGOSY_SOURCE"]) / "lib/numerics/kernels/cuda").glob("*.cu"))
 
 
 def kernels_of(account):

@@ -21,7 +21,7 @@ FLOAT16 = {"training__mixed_precision_param": "float16"}
 BFLOAT16_STATES = BFLOAT16 | {"training__dtype": "bfloat16", "optimizer__state_dtype": "bfloat16"}
 BFLOAT16_GRADIENTS = BFLOAT16 | {"training__gradient_accumulation_dtype": "bfloat16"}
 RECIPE, GATHER = ("quantize__linear__float8__" + key for key in ("recipe_name", "enable_fsdp_float8_all_gather"))
-# At a multiple of 128 tokens cuDNN computes attention on a GPU (lib/gpu/with_cuda/attention.cpp). Its backward pass does not
+# At a multiple of 128 tokens cuDNN computes attention on a GPU (lib/platform/gpu/with_cuda/attention.cpp). Its backward pass does not
 # repeat its bits.
 CUDNN = BFLOAT16_STATES | {"training__seq_len": 128, "training__global_batch_size": 2, "training__local_batch_size": 1}
 DETERMINISTIC = {"debug__deterministic": True}

@@ -7,7 +7,7 @@ import subprocess
 
 import run
 
-# Keys that lib/observe/metrics.h documents; spikes_test.py tests layer_grad_norms.
+# Keys that lib/trainer/observe/metrics.h documents; spikes_test.py tests layer_grad_norms.
 KEYS = ["step", "loss", "grad_norm", "lr", "finite", "counts_for_speed", "tokens", "tokens_per_second", "tokens_per_second_per_device",
         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "datasheet_tflops",
         "number_types", "compute_type_tflops", "mfu_compute_type", "measured_gemm_tflops", "memory_peak_gib", "rss_gib", "time_ms", "checkpoint_stall_ms", "skipped_updates",
@@ -72,7 +72,7 @@ class Answers(run.PretrainTest):
 
 
 class Starts(run.PretrainTest):
-    """effective.toml and starts.jsonl of the run's folder (lib/setup/FORMAT.md)."""
+    """effective.toml and starts.jsonl of the run's folder (lib/trainer/setup/FORMAT.md)."""
 
     def lines(self, dump="run"):
         return [json.loads(line) for line in (self.folder / dump / "starts.jsonl").read_text().splitlines()]

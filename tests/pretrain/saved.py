@@ -69,7 +69,7 @@ class SavedTest(run.PretrainTest):
 
 
 def manifest(step_folder):
-    """The manifest's table, found as lib/checkpoint/FORMAT.md specifies."""
+    """The manifest's table, found as lib/files/checkpoint/FORMAT.md specifies."""
     data = (pathlib.Path(step_folder) / "checkpoint.h5").read_bytes()
     lines = data[:512].decode().splitlines()
     _, offset, length, _ = next(line for line in lines if line.startswith("table ")).split()

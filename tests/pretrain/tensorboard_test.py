@@ -23,7 +23,7 @@ def mean(numbers):
 
 def expected(window):
     """{tag: value} of the steps since the previous point, computed from their lines; a second implementation of the
-    definitions in lib/observe/tensorboard.h."""
+    definitions in lib/trainer/observe/tensorboard.h."""
     newest, times = window[-1], [step["time_ms"] for step in window]
     seconds = sum(time["total"] for time in times) / 1000
     share = sum(step["tokens_per_second_per_device"] * step["time_ms"]["total"] for step in window) / 1000 / seconds

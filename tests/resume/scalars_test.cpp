@@ -118,7 +118,7 @@ TEST(Scalars, RefuseWhatNobodyWrote) {
           with("\"losses\":[", "\"losses\":[{},"),
           with("\"guard\":{", "\"guard\":[1],\"x\":{")}) {
         EXPECT_ERROR(parse_scalars(text, "place"), UserError, "place: the run's state cannot be read",
-                     "lib/resume/FORMAT.md");
+                     "lib/trainer/resume/FORMAT.md");
     }
 }
 

@@ -52,7 +52,7 @@ class Sweep:
 @dataclasses.dataclass(frozen=True)
 class Measured:
     step_ms: float
-    flops: float  # model FLOPs of the job's step, causal (lib/observe/peak_flops.h), as the run reports them
+    flops: float  # model FLOPs of the job's step, causal (lib/trainer/observe/peak_flops.h), as the run reports them
     tensor_mib: float
     resident_mib: float
     theory_mib: float

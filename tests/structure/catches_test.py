@@ -21,15 +21,17 @@ import check_sizes  # noqa: E402
 import check_text  # noqa: E402
 import summary  # noqa: E402
 
-LAYERS = "base: | fmt\nmesh: base | mpi\nmodel: mesh | torch\n"
+LAYERS = "low/base: | fmt\nlow/mesh: base | mpi\nhigh/model: mesh | torch\n"
 TREE = {
     "lib/LAYERS": LAYERS,
     "lib/NUMERICS.md": "x\n",
-    "lib/README.md": "| `base` | x |\n| `mesh` | x |\n| `model` | x |\n",
-    "lib/base/error.h": "#pragma once\n#include <fmt/format.h>\n#include <string>\n",
-    "lib/mesh/mesh.h": '#pragma once\n#include <mpi.h>\n\n#include "base/error.h"\n',
-    "lib/mesh/mesh.cpp": '#include "mesh/mesh.h"\n\n#include <sys/mman.h>\n',
-    "lib/model/block.h": '#pragma once\n#include <ATen/core/Tensor.h>\n\n#include "mesh/mesh.h"\n',
+    "lib/README.md": "x\n",
+    "lib/low/README.md": "| `base` | x |\n| `mesh` | x |\n",
+    "lib/high/README.md": "| `model` | x |\n",
+    "lib/low/base/error.h": "#pragma once\n#include <fmt/format.h>\n#include <string>\n",
+    "lib/low/mesh/mesh.h": '#pragma once\n#include <mpi.h>\n\n#include "base/error.h"\n',
+    "lib/low/mesh/mesh.cpp": '#include "mesh/mesh.h"\n\n#include <sys/mman.h>\n',
+    "lib/high/model/block.h": '#pragma once\n#include <ATen/core/Tensor.h>\n\n#include "mesh/mesh.h"\n',
     "apps/pretrain.cpp": '#include <CLI/CLI.hpp>\n\n#include "model/block.h"\n',
     "README.md": "```\n./jobs/quickstart.sh  # one\n./tests/run.sh\n```\nSee `apps/pretrain.cpp`, `lib/`.\n",
     "apps/README.md": "`pretrain.cpp`\n",
@@ -74,9 +76,9 @@ class Layers(Catches):
 
     def test_includes(self):
         def model(line):
-            return {"lib/model/block.h": line + "\n"}
+            return {"lib/high/model/block.h": line + "\n"}
 
-        self.expect(check_layers, "base may not use mesh", {"lib/base/error.h": '#include "mesh/mesh.h"\n'})
+        self.expect(check_layers, "base may not use mesh", {"lib/low/base/error.h": '#include "mesh/mesh.h"\n'})
         self.expect(check_layers, "library mpi", model("#include <mpi.h>"))
         self.expect(check_layers, "library hdf5", model("  #  include <H5public.h>"))
         self.expect(check_layers, "library toml", model("#include <toml++/toml.h>"))
@@ -88,19 +90,21 @@ class Layers(Catches):
         self.expect(check_layers, "not spelled", model('#include "block_parts.h"'))
         self.expect(check_layers, "not spelled", model('#include "../mesh/mesh.h"'))
         self.expect(check_layers, "library torch", {"apps/pretrain.cpp": "#include <ATen/core/Tensor.h>\n"})
-        self.expect(check_layers, "first include", {"lib/mesh/mesh.cpp": '#include <string>\n#include "mesh/mesh.h"\n'})
+        self.expect(check_layers, "first include", {"lib/low/mesh/mesh.cpp": '#include <string>\n#include "mesh/mesh.h"\n'})
 
     def test_subfolders_belong_to_their_module(self):
-        self.expect(check_layers, "mesh may not use model", {"lib/mesh/parts/axis.h": '#include "model/block.h"\n'})
+        self.expect(check_layers, "mesh may not use model", {"lib/low/mesh/parts/axis.h": '#include "model/block.h"\n'})
 
     def test_list(self):
         self.expect(check_layers, "not named above", {"lib/LAYERS": LAYERS.replace("base: |", "base: mesh |")})
-        self.expect(check_layers, "listed twice", {"lib/LAYERS": LAYERS + "base: | fmt\n"})
+        self.expect(check_layers, "not among the rooms of its wing low", {
+            "lib/LAYERS": LAYERS + "low/ops: base |\n", "lib/low/ops/sum.h": '#pragma once\n#include "base/error.h"\n'})
+        self.expect(check_layers, "listed twice", {"lib/LAYERS": "low/base: | fmt\n" + LAYERS})
         self.expect(check_layers, "not of the form", {"lib/LAYERS": LAYERS + "ops base torch\n"})
         self.expect(check_layers, "no family", {"lib/LAYERS": LAYERS.replace("mpi", "mpi rdma")})
         self.expect(check_layers, "model names base, but", {"lib/LAYERS": LAYERS.replace("model: ", "model: base ")})
-        self.expect(check_layers, "no folder", {"lib/LAYERS": LAYERS + "train: model |\n"})
-        self.expect(check_layers, "not listed", {"lib/train/step.h": "#pragma once\n"})
+        self.expect(check_layers, "no folder", {"lib/LAYERS": LAYERS + "high/train: model |\n"})
+        self.expect(check_layers, "not listed", {"lib/high/train/step.h": "#pragma once\n"})
 
 
 class Sizes(Catches):
@@ -112,19 +116,19 @@ class Sizes(Catches):
         self.expect(check_sizes)
 
     def test_long_file(self):
-        self.assertIn("lib/model/block.h: 401 lines", self.found({"lib/model/block.h": "\n" * 401}))
-        self.assertNotIn("block.h", self.found({"lib/model/block.h": "\n" * 400}))
+        self.assertIn("lib/high/model/block.h: 401 lines", self.found({"lib/high/model/block.h": "\n" * 401}))
+        self.assertNotIn("block.h", self.found({"lib/high/model/block.h": "\n" * 400}))
 
     def test_long_function(self):
-        self.assertNotIn("a function", self.found({"lib/mesh/mesh.cpp": self.function(60) + self.function(50)}))
-        self.assertIn("lib/mesh/mesh.cpp:4: a function of 61 lines",
-                      self.found({"lib/mesh/mesh.cpp": "int few() {\n}\n\n" + self.function(61)}))
+        self.assertNotIn("a function", self.found({"lib/low/mesh/mesh.cpp": self.function(60) + self.function(50)}))
+        self.assertIn("lib/low/mesh/mesh.cpp:4: a function of 61 lines",
+                      self.found({"lib/low/mesh/mesh.cpp": "int few() {\n}\n\n" + self.function(61)}))
 
     def test_many_files(self):
-        self.expect(check_sizes, "files in lib/ and apps/", {f"lib/model/part{i}.h": "" for i in range(check_sizes.MAX_FILES + 1)})
+        self.expect(check_sizes, "files in lib/ and apps/", {f"lib/high/model/part{i}.h": "" for i in range(check_sizes.MAX_FILES + 1)})
 
     def test_percentiles(self):
-        self.expect(check_sizes, "percentile of functions", {"lib/mesh/mesh.cpp": self.function(59)})
+        self.expect(check_sizes, "percentile of functions", {"lib/low/mesh/mesh.cpp": self.function(59)})
 
     def test_headers_with_a_single_user(self):
         for changes, count in (({}, 3), ({"tests/mesh_test.cpp": '#include "mesh/mesh.h"\n'}, 2)):
@@ -138,30 +142,30 @@ class Sizes(Catches):
 
 class Headers(unittest.TestCase):
     def check(self, changes):
-        """The headers that do not compile in a tree with only the module `base`."""
-        files = {name: None for name in TREE if name.startswith(("lib/mesh", "lib/model"))}
-        files["lib/base/error.h"] = "#pragma once\n#include <string>\ninline std::string text;\n"
+        """The headers that do not compile in a tree with only the room `base`."""
+        files = {name: None for name in TREE if name.startswith(("lib/low/mesh", "lib/high/model"))}
+        files["lib/low/base/error.h"] = "#pragma once\n#include <string>\ninline std::string text;\n"
         with tree(files | changes) as root:
-            command = f"ccache {os.environ.get('CXX', 'c++')} -I{root}/lib -MD -MF x.d -o x.o -c {root}/lib/base/a.cpp"
+            command = f"ccache {os.environ.get('CXX', 'c++')} -I{root}/lib/low -MD -MF x.d -o x.o -c {root}/lib/low/base/a.cpp"
             (root / "compile_commands.json").write_text(json.dumps(
-                [{"directory": str(root), "file": f"{root}/lib/base/a.cpp", "command": command}]))
+                [{"directory": str(root), "file": f"{root}/lib/low/base/a.cpp", "command": command}]))
             return [header for header, _ in check_headers.check(root, root)[1]]
 
     def test_catches(self):
         self.assertEqual(self.check({}), [])
-        self.assertEqual(self.check({"lib/base/log.h": "#pragma once\nstd::string text();\n"}), ["base/log.h"])
-        self.assertEqual(self.check({"lib/base/log.h": "struct Log {};\n"}), ["base/log.h"])
+        self.assertEqual(self.check({"lib/low/base/log.h": "#pragma once\nstd::string text();\n"}), ["base/log.h"])
+        self.assertEqual(self.check({"lib/low/base/log.h": "struct Log {};\n"}), ["base/log.h"])
         uses_both = '#pragma once\n#include "base/error.h"\n#include "base/log.h"\n'
-        self.assertEqual(self.check({"lib/base/log.h": "#pragma once\nstd::string line();\n",
-                                     "lib/base/program.h": uses_both}), ["base/log.h"])
-        self.assertEqual(self.check({"lib/base/with_cuda/log.h": "#pragma once\n#include <absent.h>\n"}), [])
+        self.assertEqual(self.check({"lib/low/base/log.h": "#pragma once\nstd::string line();\n",
+                                     "lib/low/base/program.h": uses_both}), ["base/log.h"])
+        self.assertEqual(self.check({"lib/low/base/with_cuda/log.h": "#pragma once\n#include <absent.h>\n"}), [])
 
 
 class Kernels(unittest.TestCase):
     def check(self, source):
         """The violations of one object for avx2, compiled from `source`."""
         with tree({"kernel.cpp": source}) as root:
-            folder = root / "lib/CMakeFiles/argosy_kernels_avx2.dir/kernels/cpu"
+            folder = root / "lib/CMakeFiles/argosy_kernels_avx2.dir/numerics/kernels/cpu"
             folder.mkdir(parents=True)
             subprocess.run([os.environ.get("CXX", "c++"), "-O0", "-c", root / "kernel.cpp", "-o", folder / "kernel.o"],
                            check=True)
@@ -200,8 +204,8 @@ class Readme(Catches):
         self.expect(check_readme, "does not exist", {"jobs/README.md": None})
 
     def test_map(self):
-        self.expect(check_readme, "no row for the module model", {"lib/README.md": "| `base` |\n| `mesh` |\n"})
-        self.expect(check_readme, "train is no module", {"lib/README.md": TREE["lib/README.md"] + "| `train` | x |\n"})
+        self.expect(check_readme, "no row for the room model", {"lib/high/README.md": "x\n"})
+        self.expect(check_readme, "train is no room", {"lib/low/README.md": TREE["lib/low/README.md"] + "| `train` | x |\n"})
 
 
 class Text(Catches):
@@ -213,7 +217,7 @@ class Text(Catches):
         self.expect(check_text, "later", {"lib/a.h": "// TO" + "DO: more\n"})
         self.expect(check_text, "newline", {"lib/a.h": "int a;"})
         self.expect(check_text, "base/strict_json.h", {"lib/a.h": "auto a = nlohmann::json::parse(text);\n"})
-        self.expect(check_text, changes={"lib/base/strict_json.cpp": "json::sax_parse(text);\n"})
+        self.expect(check_text, changes={"lib/ground/base/strict_json.cpp": "json::sax_parse(text);\n"})
 
 
 class Summary(unittest.TestCase):

@@ -30,17 +30,22 @@ def flags_of(command):
     return flags
 
 
+def spelling(path, root):
+    """A file or folder of lib/<wing>/ as an include spells it."""
+    return Path(*path.relative_to(root / "lib").parts[1:])
+
+
 def folder_of(entry, root):
-    """The folder of lib/ that a command compiles a source of; with unity builds, several sources."""
+    """The folder of a wing that a command compiles a source of; with unity builds, several sources."""
     path = Path(entry["directory"], entry["file"]).resolve()
     if root / "lib" in path.parents:
-        return path.parent.relative_to(root / "lib")
+        return spelling(path.parent, root)
     together = re.search(r"/lib/CMakeFiles/argosy_([a-z0-9]+)\.dir/Unity/", path.as_posix())
     return Path(together[1]) if together else None
 
 
 def flags_by_folder(build, root):
-    """{folder of lib/: the longest flags of its sources}, and the longest of all under None, for folders with only
+    """{folder of a wing: the longest flags of its sources}, and the longest of all under None, for folders with only
     headers."""
     result = {None: []}
     for entry in json.loads((build / "compile_commands.json").read_text()):
@@ -51,10 +56,10 @@ def flags_by_folder(build, root):
     return result
 
 
-def all_included(headers, root):
-    """{header: the headers of lib/ that it includes, directly or not}."""
-    direct = {header: set(re.findall(r'^#include "([^"]+)"', (root / "lib" / header).read_text(), re.M)) & set(headers)
-              for header in headers}
+def all_included(headers):
+    """{header: the headers of lib/ that it includes, directly or not}, of {header: its file}."""
+    direct = {header: set(re.findall(r'^#include "([^"]+)"', path.read_text(), re.M)) & set(headers)
+              for header, path in headers.items()}
 
     def add_included(header, found):
         for other in direct[header] - found:
@@ -65,9 +70,9 @@ def all_included(headers, root):
     return {header: add_included(header, set()) for header in headers}
 
 
-def chains(headers, root):
+def chains(headers):
     """Divides the headers into lists, in which each header includes all before it."""
-    included = all_included(headers, root)
+    included = all_included(headers)
     rest, result = sorted(headers, key=lambda header: -len(included[header])), []
     while rest:
         chain = [rest.pop(0)]
@@ -89,13 +94,14 @@ def compile_together(headers, flags):
 def check(build, root):
     """Returns (the number of headers, [(the last header of a chain, the compiler's message)])."""
     by_folder = flags_by_folder(build, root)
-    paths = [path.relative_to(root / "lib") for path in (root / "lib").rglob("*.h")]
-    headers = sorted(path.as_posix() for path in paths if path.parent.name != "with_cuda" or path.parent in by_folder)
+    files = {spelling(path, root): path for path in sorted((root / "lib").rglob("*.h"))}
+    headers = {header.as_posix(): path for header, path in files.items()
+               if header.parent.name != "with_cuda" or header.parent in by_folder}
 
     def compile_chain(chain):
         return chain[-1], compile_together(chain, by_folder.get(Path(chain[-1]).parent, by_folder[None]))
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(compile_chain, chains(headers, root)))
+        results = list(pool.map(compile_chain, chains(headers)))
     return len(headers), [(header, message) for header, message in results if message]
 
 
@@ -104,7 +110,7 @@ def main():
     root = Path(sys.argv[2] if len(sys.argv) > 2 else os.environ["ARGOSY_SOURCE"]).resolve()
     num_headers, failures = check(build, root)
     for header, message in failures:
-        print(f"lib/{header}, or a header that it includes, does not compile alone:\n{message}")
+        print(f"{header}, or a header that it includes, does not compile alone:\n{message}")
     return 1 if failures or not num_headers else 0
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks the objects of lib/kernels/cpu: check_kernels.py BUILD. A function that is compiled for AVX-512 and that the linker
+"""Checks the objects of lib/numerics/kernels/cpu: check_kernels.py BUILD. A function that is compiled for AVX-512 and that the linker
 may share (a weak symbol) must lie in the namespace of its instruction set: shared with the rest of the program, it
 would crash older processors.
 """
@@ -10,9 +10,9 @@ from pathlib import Path
 
 
 def check(build):
-    objects = sorted(Path(build, "lib/CMakeFiles").glob("argosy_kernels_*.dir/kernels/cpu/*.o"))
+    objects = sorted(Path(build, "lib/CMakeFiles").glob("argosy_kernels_*.dir/numerics/kernels/cpu/*.o"))
     if not objects:
-        return [f"{build} has no objects of lib/kernels/cpu"]
+        return [f"{build} has no objects of lib/numerics/kernels/cpu"]
     violations = []
     for path in objects:
         variant = re.search(r"argosy_kernels_(\w+)\.dir", str(path))[1]

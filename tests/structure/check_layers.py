@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks every #include of lib/ and apps/ against lib/LAYERS: check_layers.py [ROOT]. Prints each violation.
 
-A module includes itself and the modules that its line names, each at least once; a foreign header only where the line names its library.
-Apps include any module, and of foreign libraries those in APP_FOREIGN. A system header that is not known here is a
+A room includes itself and the rooms that its line names, each at least once; a foreign header only where the line names its library.
+Apps include any room, and of foreign libraries those in APP_FOREIGN. A system header that is not known here is a
 violation as well, so that a new foreign library cannot slip in: add it to FAMILIES, or to SYSTEM if it is the system's.
 """
 import os
@@ -44,31 +44,31 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"(?P<own>[^"]+)"|<(?P<foreign>[^>]+)
 
 
 def read_layers(root):
-    """Returns ({module: (modules, foreign libraries)}, violations) of lib/LAYERS."""
-    layers, violations = {}, []
+    """Returns ({room: (rooms, foreign libraries)}, {room: wing}, violations) of lib/LAYERS."""
+    layers, wings, violations = {}, {}, []
     for number, line in enumerate((root / "lib/LAYERS").read_text().splitlines(), 1):
         if not line or line.startswith("#"):
             continue
-        match = re.fullmatch(r"([a-z0-9]+): *([^|]*)\|(.*)", line)
+        match = re.fullmatch(r"([a-z]+)/([a-z0-9]+): *([^|]*)\|(.*)", line)
         if not match:
-            violations.append(f"lib/LAYERS:{number}: not of the form `module: modules | foreign libraries`: {line}")
+            violations.append(f"lib/LAYERS:{number}: not of the form `wing/room: rooms | foreign libraries`: {line}")
             continue
-        module, uses, foreign = match[1], match[2].split(), match[3].split()
-        if module in layers:
-            violations.append(f"lib/LAYERS:{number}: {module} is listed twice")
-        violations += [f"lib/LAYERS:{number}: {module} uses {other}, which is not named above it"
+        wing, room, uses, foreign = match[1], match[2], match[3].split(), match[4].split()
+        if room in layers:
+            violations.append(f"lib/LAYERS:{number}: {room} is listed twice")
+        if wing in wings.values() and wing != list(wings.values())[-1]:
+            violations.append(f"lib/LAYERS:{number}: {room} is not among the rooms of its wing {wing}")
+        violations += [f"lib/LAYERS:{number}: {room} uses {other}, which is not named above it"
                        for other in uses if other not in layers]
-        violations += [f"lib/LAYERS:{number}: {module} names {name}, which is no family of headers in {__file__}"
+        violations += [f"lib/LAYERS:{number}: {room} names {name}, which is no family of headers in {__file__}"
                        for name in foreign if name not in FAMILIES]
-        layers[module] = (set(uses), set(foreign))
-    folders = {folder.name for folder in (root / "lib").iterdir() if folder.is_dir() and has_sources(folder)}
-    violations += [f"lib/{name}/: not listed in lib/LAYERS" for name in sorted(folders - layers.keys())]
-    violations += [f"lib/LAYERS: {name} has no folder lib/{name}/" for name in sorted(layers.keys() - folders)]
-    return layers, violations
-
-
-def has_sources(folder):
-    return any(path.suffix in SOURCES for path in folder.rglob("*"))
+        layers[room], wings[room] = (set(uses), set(foreign)), wing
+    listed = {f"{wing}/{room}" for room, wing in wings.items()}
+    folders = {path.parent.relative_to(root / "lib").as_posix() for path in (root / "lib").rglob("*") if path.suffix in SOURCES}
+    rooms = {"/".join(folder.split("/")[:2]) for folder in folders}
+    violations += [f"lib/{name}/: not listed in lib/LAYERS" for name in sorted(rooms - listed)]
+    violations += [f"lib/LAYERS: {name} has no folder lib/{name}/" for name in sorted(listed - rooms)]
+    return layers, wings, violations
 
 
 def includes(path):
@@ -80,11 +80,11 @@ def includes(path):
 
 
 def check_own(header, user, layers, may_use):
-    module = header.split("/")[0]
-    if "/" not in header or module not in layers:
-        return f'"{header}" is not spelled "module/file.h" with a module of lib/LAYERS'
-    if module not in may_use:
-        return f'{user} may not use {module} ("{header}")'
+    room = header.split("/")[0]
+    if "/" not in header or room not in layers:
+        return f'"{header}" is not spelled "room/file.h" with a room of lib/LAYERS'
+    if room not in may_use:
+        return f'{user} may not use {room} ("{header}")'
     return None
 
 
@@ -98,53 +98,58 @@ def check_foreign(header, user, may_use):
 
 
 def rules_for(path, root, layers):
-    """Returns (the includer's name, the modules it may use, the foreign libraries it may use)."""
+    """Returns (the includer's name, the rooms it may use, the foreign libraries it may use)."""
     if root / "apps" in path.parents:
         return "apps", set(layers), APP_FOREIGN
-    module = path.relative_to(root / "lib").parts[0]
-    uses, foreign = layers.get(module, (set(), set()))
-    return module, uses | {module}, foreign
+    room = room_of(path, root)
+    uses, foreign = layers.get(room, (set(), set()))
+    return room, uses | {room}, foreign
+
+
+def room_of(path, root):
+    """The room of a source of lib/, "" if it lies in none."""
+    return (*path.relative_to(root / "lib").parts[1:-1], "")[0]
 
 
 def check_own_first(path, root):
     header = path.with_suffix(".h")
     if path.suffix == ".h" or root / "lib" not in path.parents or not header.exists():
         return None
-    spelling = header.relative_to(root / "lib").as_posix()
+    spelling = "/".join(header.relative_to(root / "lib").parts[1:])
     first = next(includes(path), None)
     return None if first and first[1] == spelling else f'its own header "{spelling}" is not its first include'
 
 
 def check_file(path, root, layers):
     place = path.relative_to(root).as_posix()
-    user, modules, foreign = rules_for(path, root, layers)
+    user, rooms, foreign = rules_for(path, root, layers)
     problem = check_own_first(path, root)
     violations = [f"{place}: {problem}"] if problem else []
     for number, own, other in includes(path):
         if user == "apps" and own and "/" not in own and (path.parent / own).exists():
             continue  # what the executables share
-        problem = check_own(own, user, layers, modules) if own else check_foreign(other, user, foreign)
+        problem = check_own(own, user, layers, rooms) if own else check_foreign(other, user, foreign)
         if problem:
             violations.append(f"{place}:{number}: {problem}")
     return violations
 
 
-def unused(module, uses, root):
-    """Returns the modules of `uses` that no source of the module includes."""
-    included = {own.split("/")[0] for path in (root / "lib" / module).rglob("*") if path.suffix in SOURCES
+def unused(folder, uses):
+    """Returns the rooms of `uses` that no source of the folder includes."""
+    included = {own.split("/")[0] for path in folder.rglob("*") if path.suffix in SOURCES
                 for _, own, _ in includes(path) if own}
     return sorted(uses - included)
 
 
 def check(root):
-    layers, violations = read_layers(root)
+    layers, wings, violations = read_layers(root)
     for top in ("lib", "apps"):
         for path in sorted((root / top).rglob("*")):
             if path.suffix in SOURCES:
                 violations += check_file(path, root, layers)
-    # After another violation, a module may seem unused that the corrected tree uses.
-    return violations or [f"lib/LAYERS: {module} names {other}, but includes nothing of it"
-                          for module, (uses, _) in layers.items() for other in unused(module, uses, root)]
+    # After another violation, a room may seem unused that the corrected tree uses.
+    return violations or [f"lib/LAYERS: {room} names {other}, but includes nothing of it"
+                          for room, (uses, _) in layers.items() for other in unused(root / "lib" / wings[room] / room, uses)]
 
 
 def main():

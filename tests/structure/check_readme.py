@@ -2,7 +2,7 @@
 """Checks what the READMEs and the pages beside them promise: check_readme.py [ROOT]. Prints each violation.
 
 The first code block of README.md holds the two commands and nothing else, .ci/run calls the second one, every path
-that a page names exists, and lib/README.md has a row for each module of lib/LAYERS.
+that a page names exists, and the page of each wing has a row for each of its rooms.
 """
 import os
 import re
@@ -51,25 +51,31 @@ def named_paths(text):
 
 
 def check_paths(root, page):
-    """A path is relative to the repository's root or to the page's folder."""
+    """A path is relative to the repository's root or to the page's folder, or spelled as an include is."""
     path = root / page
     if not path.exists():
         return [f"{page}: does not exist"]
-    bases = (root, path.parent)
+    bases = (root, path.parent, *(root / "lib").glob("*/"))
     return [f"{page}: names {word}, which does not exist" for word in dict.fromkeys(named_paths(path.read_text()))
             if not any((base / word).exists() for base in bases)]
 
 
 def check_map(root):
-    modules = re.findall(r"^([a-z0-9]+):", (root / "lib/LAYERS").read_text(), re.MULTILINE)
-    rows = re.findall(r"^\| `([a-z0-9]+)` \|", (root / "lib/README.md").read_text(), re.MULTILINE)
-    return [f"lib/README.md: no row for the module {name}" for name in modules if name not in rows] + [
-        f"lib/README.md: {name} is no module of lib/LAYERS" for name in rows if name not in modules]
+    """The page of each wing has a row for each of its rooms."""
+    violations = []
+    layers = (root / "lib/LAYERS").read_text()
+    for wing in dict.fromkeys(re.findall(r"^([a-z]+)/", layers, re.MULTILINE)):
+        page = root / "lib" / wing / "README.md"
+        rooms = re.findall(rf"^{wing}/([a-z0-9]+):", layers, re.MULTILINE)
+        rows = re.findall(r"^\| `([a-z0-9]+)` \|", page.read_text() if page.exists() else "", re.MULTILINE)
+        violations += [f"lib/{wing}/README.md: no row for the room {name}" for name in rooms if name not in rows]
+        violations += [f"lib/{wing}/README.md: {name} is no room of lib/LAYERS" for name in rows if name not in rooms]
+    return violations
 
 
 def check(root):
     violations = check_commands(root)
-    others = [path.relative_to(root).as_posix() for top in ("apps", "jobs", "configs", "tests/speed") for path in (root / top).glob("*.md")]
+    others = [path.relative_to(root).as_posix() for top in ("apps", "jobs", "configs", "tests/speed", "lib/*") for path in root.glob(f"{top}/*.md")]
     for page in dict.fromkeys(PAGES + sorted(others)):
         violations += check_paths(root, page)
     return violations + check_map(root)

@@ -14,7 +14,7 @@ FAULTS = {
     "trailing whitespace": re.compile(r"[ \t\r]$"),
     "a note to do later": re.compile(r"\b(?:TO" r"DO|FIX" r"ME)\b"),
 }
-JSON_READER = "lib/base/strict_json.cpp"
+JSON_READER = "lib/ground/base/strict_json.cpp"
 OTHER_JSON_READER = re.compile(r"\b\w*[jJ]son::(?:parse|sax_parse|accept)\(")
 
 

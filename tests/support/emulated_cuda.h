@@ -1,5 +1,5 @@
 // GPU kernels on a CPU: the CUDA keywords and functions of .cu files as plain C++. It is included before
-// everything else when tests compile lib/kernels/cuda; its own machine.cuh replaces the one there.
+// everything else when tests compile lib/numerics/kernels/cuda; its own machine.cuh replaces the one there.
 // A launch runs at once, on the calling thread, one block after the other, whatever its stream. The threads
 // of a block are fibers; each runs until it reaches a barrier or a shuffle. The emulator exposes errors that
 // a GPU may hide: memory shared by a block holds NaN before each block, threads run in either order, and

@@ -1,5 +1,5 @@
-// Replaces lib/base/failpoint.cpp: the linker takes an object from a library only for symbols that are still
-// missing.
+// Replaces lib/ground/base/failpoint.cpp: the linker takes an object from a library only for symbols that are
+// still missing.
 #include "base/failpoint.h"
 
 #include <unistd.h>

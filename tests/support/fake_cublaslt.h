@@ -1,10 +1,10 @@
-// A stand-in for cuBLASLt on machines without a GPU: the C functions that lib/cublas/with_cuda calls, as
-// plain loops over host memory, in the order of fake_gpus.h's streams. It refuses the same arguments as the
-// library: types that are not in its table, strides that are too small, pointers that are less aligned than
-// promised or not of a device, missing biases and workspaces.
-// It has several algorithms. Number i computes a sum in i + 1 parts, so each rounds in its own way; the last
-// one accepts any alignment, the others need 16 bytes. Algorithm kRounding represents those that add parts in
-// the result's type: the heuristic returns it first unless it is forbidden.
+// A stand-in for cuBLASLt on machines without a GPU: the C functions that lib/platform/cublas/with_cuda
+// calls, as plain loops over host memory, in the order of fake_gpus.h's streams. It refuses the same
+// arguments as the library: types that are not in its table, strides that are too small, pointers that are
+// less aligned than promised or not of a device, missing biases and workspaces. It has several algorithms.
+// Number i computes a sum in i + 1 parts, so each rounds in its own way; the last one accepts any alignment,
+// the others need 16 bytes. Algorithm kRounding represents those that add parts in the result's type: the
+// heuristic returns it first unless it is forbidden.
 #pragma once
 
 #include <cstddef>

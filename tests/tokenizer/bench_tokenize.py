@@ -35,7 +35,7 @@ def parse_arguments():
 def mixed_texts(samples):
     """Prose, code and every script, in texts of about 4 kB."""
     whole = "\n".join(text for text in samples.SENTENCES if len(text) < 300) + "\n"
-    pieces = [path.read_text() for pattern in ("lib/*/*.cpp", "lib/*/*.h", "tests/*/*.py", "*/README.md") for path in sorted(SOURCE.glob(pattern))
+    pieces = [path.read_text() for pattern in ("lib/*/*/*.cpp", "lib/*/*/*.h", "tests/*/*.py", "*/README.md") for path in sorted(SOURCE.glob(pattern))
               if path.name != "unicode_tables.cpp"]
     texts = [text[begin:begin + 4000] for text in pieces for begin in range(0, len(text), 4000)]
     return texts + [whole] * (len(texts) // 40)

@@ -1,6 +1,6 @@
-"""Writes lib/tokenizer/unicode_tables.cpp from what the Python package `tokenizers` does with every code point:
+"""Writes lib/files/tokenizer/unicode_tables.cpp from what the Python package `tokenizers` does with every code point:
 
-    PYTHONPATH=.deps/tests python3 tests/tokenizer/make_unicode_tables.py lib/tokenizer/unicode_tables.cpp
+    PYTHONPATH=.deps/tests python3 tests/tokenizer/make_unicode_tables.py lib/files/tokenizer/unicode_tables.cpp
 
 Run it after a change of the package's version in jobs/setup.sh; `tokenizer.unicode` compares the tables with the package.
 Categories come from the package's regular expressions. Canonical decompositions come from Python's unicodedata, but only
@@ -13,7 +13,7 @@ import unicodedata
 import tokenizers
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-# The order of lib/tokenizer/unicode.cpp.
+# The order of lib/files/tokenizer/unicode.cpp.
 CATEGORIES = "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Co Cn".split()
 CODES = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]
 EVERYTHING = "".join(map(chr, CODES))

@@ -1,4 +1,4 @@
-"""Texts and tokenizers for the tests of lib/tokenizer, and the program that runs ours."""
+"""Texts and tokenizers for the tests of lib/files/tokenizer, and the program that runs ours."""
 import json
 import os
 import pathlib
@@ -85,7 +85,7 @@ def malformed_texts(count, seed):
 def training_texts():
     """The documents of this project, its synthetic corpus, and SENTENCES."""
     documents = [json.loads(line)["text"] for line in (SOURCE / "data/tiny.jsonl").read_text().splitlines()]
-    documents += [path.read_text() for path in sorted((SOURCE / "lib").glob("*/*.h"))]
+    documents += [path.read_text() for path in sorted((SOURCE / "lib").glob("*/*/*.h"))]
     return documents + [path.read_text() for path in sorted(SOURCE.glob("*/README.md"))] + 3 * SENTENCES
 
 

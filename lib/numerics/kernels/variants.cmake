@@ -5,9 +5,9 @@
 
 function(argosy_kernels_variant name)
     cmake_parse_arguments(variant "" "VECTOR" "FLAGS" ${ARGN})
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cpu/*.cpp)
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/numerics/kernels/cpu/*.cpp)
     add_library(argosy_kernels_${name} OBJECT ${sources})
-    target_include_directories(argosy_kernels_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+    target_include_directories(argosy_kernels_${name} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/ground ${CMAKE_CURRENT_SOURCE_DIR}/numerics)
     target_compile_options(argosy_kernels_${name} PRIVATE -O3 -fno-exceptions ${variant_FLAGS})
     target_compile_definitions(argosy_kernels_${name} PRIVATE
         ARGOSY_VARIANT=${name} ARGOSY_VECTOR_HEADER="kernels/cpu/${variant_VECTOR}"

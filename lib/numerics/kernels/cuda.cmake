@@ -22,24 +22,26 @@ function(argosy_cuda_objects result)
     list(GET ARGOSY_CUDA_ARCHITECTURES -1 newest)
     list(APPEND targets -gencode=arch=compute_${newest},code=compute_${newest})
     # If nvcc comes from a wheel, the runtime's headers are in another folder.
-    set(includes -I${CMAKE_CURRENT_SOURCE_DIR} -isystem ${ARGOSY_CUDART_INCLUDE})
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cu)
+    set(includes ground platform numerics)
+    list(TRANSFORM includes PREPEND -I${CMAKE_CURRENT_SOURCE_DIR}/)
+    list(APPEND includes -isystem ${ARGOSY_CUDART_INCLUDE})
+    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/numerics/kernels/cuda/*.cu)
     set(objects)
     foreach(source IN LISTS sources)
         get_filename_component(name ${source} NAME_WE)
         set(object ${folder}/${name}.o)
         add_custom_command(OUTPUT ${object} BYPRODUCTS ${folder}/${name}.resources
-            COMMAND ${CMAKE_COMMAND} -P ${CMAKE_CURRENT_SOURCE_DIR}/kernels/nvcc.cmake ${folder}/${name}.resources
+            COMMAND ${CMAKE_COMMAND} -P ${CMAKE_CURRENT_SOURCE_DIR}/numerics/kernels/nvcc.cmake ${folder}/${name}.resources
                     ${ARGOSY_NVCC} -c -x cu ${source} -o ${object} -std=c++20 -O3 -fmad=false ${targets} ${includes}
                     -ccbin ${CMAKE_CXX_COMPILER} -Xcompiler=-Wall,-Wextra,-ffp-contract=off -Xptxas=-v -MD -MF ${object}.d
-            DEPENDS ${source} ${CMAKE_CURRENT_SOURCE_DIR}/kernels/nvcc.cmake
+            DEPENDS ${source} ${CMAKE_CURRENT_SOURCE_DIR}/numerics/kernels/nvcc.cmake
             DEPFILE ${object}.d COMMENT "Compiling ${name}.cu with nvcc" VERBATIM)
         list(APPEND objects ${object})
     endforeach()
     set(${result} ${objects} PARENT_SCOPE)
 endfunction()
 
-file(GLOB launchers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/kernels/cuda/*.cpp)
+file(GLOB launchers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/numerics/kernels/cuda/*.cpp)
 if(ARGOSY_CUDA)
     argosy_cuda_objects(objects)
     set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
@@ -49,7 +51,7 @@ if(ARGOSY_CUDA)
 elseif(ARGOSY_TESTS AND ARGOSY_NVCC AND ARGOSY_CUDART_INCLUDE AND ARGOSY_CUDART_LIBRARY)
     argosy_cuda_objects(objects)
     set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
-    file(GLOB wrappers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cuda/with_cuda/*.cpp)
+    file(GLOB wrappers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/platform/cuda/with_cuda/*.cpp)
     add_library(argosy_gpu_kernels STATIC ${launchers} ${objects} ${wrappers})
     target_include_directories(argosy_gpu_kernels SYSTEM PRIVATE ${ARGOSY_CUDART_INCLUDE})
     target_link_libraries(argosy_gpu_kernels PUBLIC argosy_cuda ${ARGOSY_CUDART_LIBRARY})

@@ -73,7 +73,7 @@ std::vector<Section> make_schema() {
                  "as d/*.h5."),
              key("verify_dataset", &Training::verify_dataset, any(),
                  "Verify the checksum of each 16 MiB that a rank first reads from, within limits "
-                 "(lib/data/FORMAT.md)."),
+                 "(lib/files/data/FORMAT.md)."),
              key("local_batch_size", &Training::local_batch_size, size(),
                  "Samples per data-parallel rank in one forward and backward pass."),
              key("global_batch_size", &Training::global_batch_size, minus_one_or_size(),
@@ -214,7 +214,7 @@ std::vector<Section> make_schema() {
                  "Modules of each stage: tok_embeddings, layers.0, ..., norm, output, in this order.")}),
         section(
             "checkpoint", &JobConfig::checkpoint,
-            "saving and resuming, and initial weights; lib/checkpoint/FORMAT.md specifies the files",
+            "saving and resuming, and initial weights; lib/files/checkpoint/FORMAT.md specifies the files",
             {key("enable", &Checkpoint::enable, any(),
                  "Save every interval steps, at the last step and on a signal (exit 75); resume from saved "
                  "steps."),

@@ -72,7 +72,7 @@ constexpr std::array<std::string_view, 3> names_of(RecomputeMode) { return {"non
 enum class AsyncMode { Disabled, Async };
 constexpr std::array<std::string_view, 2> names_of(AsyncMode) { return {"disabled", "async"}; }
 
-/// The parts of a checkpoint besides the weights; lib/resume/FORMAT.md lists the contents of each.
+/// The parts of a checkpoint besides the weights; lib/trainer/resume/FORMAT.md lists the contents of each.
 enum class SavedPart { Optimizer, DataLoader, TrainState };
 constexpr std::array<std::string_view, 3> names_of(SavedPart) {
     return {"optimizer", "dataloader", "train_state"};

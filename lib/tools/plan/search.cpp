@@ -277,8 +277,8 @@ class Searcher {
         return least;
     }
 
-    /// Tries casts of products: lists casts that make a step at least 1 % faster than the first base, and adds
-    /// a line to the reason for each of the others.
+    /// Tries casts of products: lists casts that make a step at least 1 % faster than the first base, and
+    /// adds a line to the reason for each of the others.
     void cast_products() {
         const auto [bases, name] = bases_of_casts();
         if (bases.empty()) return;

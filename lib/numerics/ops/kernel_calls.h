@@ -1,5 +1,5 @@
-// Calls of Argosy's kernels (lib/kernels) with tensors: when the kernels are used, with which element type,
-// and on which memory.
+// Calls of Argosy's kernels (lib/numerics/kernels) with tensors: when the kernels are used, with which
+// element type, and on which memory.
 //
 // Tensors without data (LibTorch's device meta) take the way of tensors in the processor's memory: an
 // operation checks its arguments and allocates its results and temporary tensors, but run_on_parts() calls no

@@ -1,8 +1,8 @@
-// Collectives over MPI on host memory. The default is MPI's non-blocking calls, as in training (lib/comm): a
-// call returns at once, and wait() polls its request until a timeout. A group with Calls::Blocking uses MPI's
-// blocking calls, which no timeout can end. An operation with more elements than MPI can count (2^31 - 1 in
-// all chunks together) runs in pieces, which are under way at once. The host's clock times the iterations; an
-// iteration begins when the previous one has ended on this rank.
+// Collectives over MPI on host memory. The default is MPI's non-blocking calls, as in training
+// (lib/platform/comm): a call returns at once, and wait() polls its request until a timeout. A group with
+// Calls::Blocking uses MPI's blocking calls, which no timeout can end. An operation with more elements than
+// MPI can count (2^31 - 1 in all chunks together) runs in pieces, which are under way at once. The host's
+// clock times the iterations; an iteration begins when the previous one has ended on this rank.
 #pragma once
 
 #include <vector>

@@ -190,7 +190,7 @@ Scalars parse_scalars(const std::string& text, const std::string& place) {
     try {
         return scalars_in(parse_json(text, "its text"));
     } catch (const std::exception& error) {
-        throw UserError("{}: the run's state cannot be read: {}. Its format is that of lib/resume/FORMAT.md",
+        throw UserError("{}: the run's state cannot be read: {}. Its format is that of lib/trainer/resume/FORMAT.md",
                         place, error.what());
     }
 }
