@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from types import MappingProxyType
@@ -107,6 +108,7 @@ class Layers(Catches):
         self.expect(check_layers, "not listed", {"lib/high/train/step.h": "#pragma once\n"})
 
 
+@unittest.mock.patch.dict(check_sizes.BUDGETS, {"lib/low": (500, ""), "lib/high": (500, ""), "apps": (9, "")}, clear=True)
 class Sizes(Catches):
     def found(self, changes):
         with tree(changes) as root:
@@ -123,9 +125,15 @@ class Sizes(Catches):
         self.assertNotIn("a function", self.found({"lib/low/mesh/mesh.cpp": self.function(60) + self.function(50)}))
         self.assertIn("lib/low/mesh/mesh.cpp:4: a function of 61 lines",
                       self.found({"lib/low/mesh/mesh.cpp": "int few() {\n}\n\n" + self.function(61)}))
+        inside = "".join(f"    {line}\n" for line in self.function(61).splitlines())
+        self.assertIn("lib/low/mesh/mesh.cpp:4: a function of 61 lines", self.found({
+            "lib/low/mesh/mesh.cpp": f"class Mesh final : public Grid,\n                   public Named {{\n  public:\n{inside}}};\n"}))
 
-    def test_many_files(self):
-        self.expect(check_sizes, "files in lib/ and apps/", {f"lib/high/model/part{i}.h": "" for i in range(check_sizes.MAX_FILES + 1)})
+    def test_budgets(self):
+        half = "\n" * 300
+        self.expect(check_sizes, "lib/high: 604 lines; its budget is 500",
+                    {"lib/high/model/one.h": half, "lib/high/model/other.h": half})
+        self.expect(check_sizes, "not in a wing that BUDGETS names", {"lib/attic/old.h": ""})
 
     def test_percentiles(self):
         self.expect(check_sizes, "percentile of functions", {"lib/low/mesh/mesh.cpp": self.function(59)})
@@ -133,7 +141,7 @@ class Sizes(Catches):
     def test_headers_with_a_single_user(self):
         for changes, count in (({}, 3), ({"tests/mesh_test.cpp": '#include "mesh/mesh.h"\n'}, 2)):
             with tree(changes) as root:
-                self.assertIn(f"3, of which {count} have", check_sizes.measure(root)[0][-1])
+                self.assertIn(f"3, of which {count} have", check_sizes.measure(root)[0][2])
 
     @staticmethod
     def function(num_lines):

@@ -9,32 +9,51 @@ from check_layers import SOURCES, includes
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
-# Limits on the whole tree. A change that stays below the printed figures may lower them.
-MAX_FILES = 648
-MAX_P90_FILE_LINES = 260
 MAX_P90_FUNCTION_LINES = 20
+# Lines of sources in a wing, and why it has as many. A change that leaves fewer lowers its budget. One that needs more writes here
+# what the lines are worth to a user, and what was looked at to remove instead.
+BUDGETS = {
+    "lib/ground": (3700, "errors, files, JSON and text that the standard library lacks; the arithmetic of meshes and slabs"),
+    "lib/platform": (11350, "seven wrappers, five of them with a twin for builds without the library; the watchdog and collectives"),
+    "lib/numerics": (13200, "kernels twice, for processors and GPUs; each operation with its backward; four families of models"),
+    "lib/files": (14400, "three kinds of tokenizers and four forms of data, as other programs have them; checkpoints; conversion"),
+    "lib/trainer": (19950, "parallelism and its schedules, the step, metrics and diagnosis, files of other programs, saving"),
+    "lib/tools": (18950, "the plan, the tasks of lm-evaluation-harness, collectives measured, the checks of nodes"),
+    "apps": (2050, "six executables: the command line, and the order of the parts"),
+}
 FEW_LINES = 30
 LONG_ON_PURPOSE = {"lib/trainer/config/fields.cpp"}  # a table: one line for each key
 
-# clang-format puts the head of a function outside a class at the left margin, and its last brace as well.
-NOT_A_FUNCTION = re.compile(r"(namespace|class|struct|enum|union|extern|using|template|#|//|\}|.* = \{$)")
+# clang-format puts the head of a function at the margin of its class or file, and its last brace as well.
+NOT_A_FUNCTION = re.compile(r"(namespace|class|struct|enum|union|extern|using|template|friend|#|//|\}|.* = \{$)")
+CLASS = re.compile(r"(?:template .*>\s)?(class|struct|union) [^;]*$")
 
 
-def function_lengths(lines):
-    """Yields (line of the head, number of lines) of each function outside a class."""
-    head = None
+def function_lengths(lines, before=0):
+    """Yields (line of the head, number of lines) of each function, `lines` being those of a file after the first `before`, or
+    of a class's body at the margin."""
+    head, end_of_class = None, 0
+    lines = [re.sub(r"\s*//.*", "", line) for line in lines]
     for number, line in enumerate(lines, 1):
+        if number <= end_of_class:
+            continue
+        if head is None and CLASS.match(line):
+            begin = next((i for i in range(number, len(lines) + 1) if lines[i - 1].endswith("{")), len(lines))
+            end_of_class = next((i for i in range(begin, len(lines) + 1) if lines[i - 1].startswith("}")), begin)
+            body = [text[4:] if text.startswith("    ") else "" for text in lines[begin:end_of_class - 1]]
+            yield from function_lengths(body, before + begin)
+            continue
         if head is None and line[:1].strip() and not NOT_A_FUNCTION.match(line):
             head = number
         if head is not None and line.startswith("}"):
             if any("(" in text for text in lines[head - 1:number]):
-                yield head, number - head + 1
+                yield before + head, number - head + 1
             head = None
         elif head is not None and line.endswith(";") and not any("{" in text for text in lines[head - 1:number]):
             head = None  # a declaration
         elif head is not None and (line.endswith(";") or line.endswith("}")) and not line.startswith(" "):
             if line.endswith("}"):
-                yield head, number - head + 1
+                yield before + head, number - head + 1
             head = None
 
 
@@ -81,11 +100,15 @@ def measure(root):
     violations += [f"{place}: a function of {length} lines; split it before {MAX_FUNCTION_LINES}"
                    for place, length in functions.items()
                    if length > MAX_FUNCTION_LINES and place.split(":")[0] not in LONG_ON_PURPOSE]
-    for what, value, limit in (("files in lib/ and apps/", len(files), MAX_FILES),
-                               ("lines in the 90th percentile of files", file_p90, MAX_P90_FILE_LINES),
-                               ("lines in the 90th percentile of functions", function_p90, MAX_P90_FUNCTION_LINES)):
-        if value > limit:
-            violations.append(f"{value} {what}; the limit is {limit}")
+    if function_p90 > MAX_P90_FUNCTION_LINES:
+        violations.append(f"{function_p90} lines in the 90th percentile of functions; the limit is {MAX_P90_FUNCTION_LINES}")
+    for wing, (budget, _) in BUDGETS.items():
+        used = [lines for name, lines in files.items() if name.startswith(wing + "/")]
+        report.append(f"{wing}: {sum(used)} lines in {len(used)} files, of {budget} lines")
+        if sum(used) > budget:
+            violations.append(f"{wing}: {sum(used)} lines; its budget is {budget}: remove some, or give the reason in BUDGETS")
+    wings = tuple(f"{wing}/" for wing in BUDGETS)
+    violations += [f"{name}: not in a wing that BUDGETS names" for name in files if not name.startswith(wings)]
     return report, violations
 
 
