@@ -1,4 +1,4 @@
-# One interface target foreign_<name> per foreign library, named in lib/LAYERS by the modules that stand on it.
+# One interface target foreign_<name> per foreign library, named in lib/LAYERS by the rooms that stand on it.
 
 find_package(Threads REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)

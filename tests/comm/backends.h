@@ -1,4 +1,4 @@
-// The backends, for suites that test the same contract on each. A suite with stand-ins for GPUs (module
+// The backends, for suites that test the same contract on each. A suite with stand-ins for GPUs (room
 // test_fake_gpu) tests the GPU backends, any other suite the host backends.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The options of the modules below, made from a configuration.
+// The options of the rooms below, made from a configuration.
 #include "setup/options.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Stand-ins for CUDA's runtime and NCCL on machines without a GPU: the C functions that
 // lib/platform/cuda/with_cuda and lib/platform/nccl/with_cuda call, on host memory and over MPI. A suite that
-// names module test_fake_gpus compiles those sources instead of the ones in without_cuda/. All work is
+// names room test_fake_gpus compiles those sources instead of the ones in without_cuda/. All work is
 // asynchronous: streams advance by one step each time the process's first thread queries any stream or event;
 // queries of other threads advance nothing. Operations of NCCL are MPI's non-blocking ones; an average rounds
 // where NCCL's does. Pointers that a device could not use are refused.

@@ -9,7 +9,7 @@
 
 namespace argosy::testing {
 
-/// Where a suite's tensors are: in host memory (place_cpu.cpp), or on a GPU in a suite that names module
+/// Where a suite's tensors are: in host memory (place_cpu.cpp), or on a GPU in a suite that names room
 /// test_gpu_place before test_oracle.
 c10::Device place();
 at::TensorOptions placed(at::ScalarType type);

@@ -1,6 +1,6 @@
 // The comparison of layouts detects the mistakes that trainers really made. Each mistake is made from outside
 // of the trainer: a CommunicatorDouble drops or changes what a rank sends, the batch has wrong counts, or the
-// linker replaces a call from one module to another (--wrap in CMakeLists.txt).
+// linker replaces a call from one room to another (--wrap in CMakeLists.txt).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros_like.h>

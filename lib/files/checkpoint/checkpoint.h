@@ -18,7 +18,7 @@ namespace argosy::checkpoint {
 
 class Checkpoint : public TensorSource {
   public:
-    struct Files;  // private to this module
+    struct Files;  // private to this room
 
     /// UserError if the manifest or the user block is damaged, of another major version than this program
     /// reads, or not of this format, or if the folder's name is that of another step. The message names the

@@ -1,4 +1,4 @@
-// Private to this module: the files of an open checkpoint, and the slabs in each.
+// Private to this room: the files of an open checkpoint, and the slabs in each.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Private to this module: the places of the elements in the shards of a save. A shard has one dataset for
+// Private to this room: the places of the elements in the shards of a save. A shard has one dataset for
 // each element type, with all its elements of this type. The slabs of a tensor begin at the same element in
 // all shards, so that one HDF5 selection covers many of them.
 #pragma once

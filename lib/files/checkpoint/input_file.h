@@ -1,4 +1,4 @@
-// Private to this module: reading a file of a checkpoint. The constructor verifies the file's user block;
+// Private to this room: reading a file of a checkpoint. The constructor verifies the file's user block;
 // functions read slabs of the file and compare them with their checks.
 #pragma once
 

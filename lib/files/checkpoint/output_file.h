@@ -1,4 +1,4 @@
-// Private to this module: what all files of a checkpoint have in common while they are written. HDF5 creates
+// Private to this room: what all files of a checkpoint have in common while they are written. HDF5 creates
 // a file with all its bytes allocated and closes the file. Afterwards all bytes are written by offset,
 // without HDF5.
 #pragma once

@@ -61,7 +61,7 @@ struct StoredAsset {
 };
 
 /// The contents of a checkpoint apart from its tensors and assets. `model` and `state` are JSON objects as
-/// text, whose contents other modules define; a table prints each of them on one line.
+/// text, whose contents other rooms define; a table prints each of them on one line.
 struct Description {
     int64_t step = 0;
     std::string program;  // version of the program that wrote the checkpoint
@@ -103,7 +103,7 @@ Manifest parse_manifest(std::string_view text, const std::string& place, const T
 Plan parse_plan(std::string_view text, const std::string& place);
 
 // The checks of table_check.cpp, for tables that were read and tables that are to be written. Each throws
-// UserError, which begins with `place`. All but gaps() are for this module.
+// UserError, which begins with `place`. All but gaps() are for this room.
 
 /// Checks that the name is a possible HDF5 path and not reserved by FORMAT.md, and that the number of bytes
 /// fits an int64_t.

@@ -1,5 +1,5 @@
 // The user block is the first 512 bytes of every checkpoint file, here as a value and as the text that
-// FORMAT.md specifies. Private to this module.
+// FORMAT.md specifies. Private to this room.
 #pragma once
 
 #include <cstdint>

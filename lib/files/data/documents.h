@@ -79,7 +79,7 @@ class DocumentReader {
 struct InputOptions {
     InputFormat format = InputFormat::Auto;
     TextDocument text_document = TextDocument::File;
-    /// Opens a Parquet file. This module does not know the library for it, because training reads no Parquet.
+    /// Opens a Parquet file. This room does not know the library for it, because training reads no Parquet.
     std::function<std::unique_ptr<DocumentReader>(const InputRange&, const std::string& column)>
         open_parquet = refuse_parquet;
     std::string column = "text";  // of Parquet files; in JSONL, the key of texts

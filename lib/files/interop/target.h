@@ -1,4 +1,4 @@
-// Private to this module: the output of a conversion, with one class for each form.
+// Private to this room: the output of a conversion, with one class for each form.
 #pragma once
 
 #include <cstddef>

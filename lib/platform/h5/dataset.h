@@ -1,7 +1,7 @@
 // HDF5 datasets, and the base class of files and datasets, which has an open handle, a name for messages, and
 // attributes. HDF5 creates and locates datasets. Large datasets are then read and written at their offset in
 // the file by pread, pwrite or mmap, from any thread and without HDF5. Debian's HDF5 is not thread-safe: all
-// calls into this module, destructors included, must come from one thread.
+// calls into this room, destructors included, must come from one thread.
 #pragma once
 
 #include <cstddef>

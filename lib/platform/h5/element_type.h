@@ -25,7 +25,7 @@ std::optional<ElementType> element_type_named(std::string_view name);
 /// The bits of a missing element, in the low bytes: a quiet NaN, or 0 for integers.
 uint64_t missing_element(ElementType type);
 
-// Private to this module.
+// Private to this room.
 
 class Handle;
 

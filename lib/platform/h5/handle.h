@@ -1,5 +1,5 @@
-// HDF5's identifiers and failures. Private to this module: other modules use files (h5/file.h) and datasets
-// (h5/dataset.h), which hold Handles. HDF5's own header stays out of this module's headers: its hid_t is an
+// HDF5's identifiers and failures. Private to this room: other rooms use files (h5/file.h) and datasets
+// (h5/dataset.h), which hold Handles. HDF5's own header stays out of this room's headers: its hid_t is an
 // int64_t, its herr_t an int.
 #pragma once
 

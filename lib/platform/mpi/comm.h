@@ -1,4 +1,4 @@
-// The C API of MPI behind a move-only handle; only this module includes mpi.h. Buffers are raw memory: the
+// The C API of MPI behind a move-only handle; only this room includes mpi.h. Buffers are raw memory: the
 // caller of an operation keeps its buffers alive and unchanged until the Request is done. One thread makes
 // all calls.
 #pragma once

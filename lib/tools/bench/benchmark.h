@@ -1,5 +1,5 @@
 // A run of nccl-bench, and its results. A run measures every size, type, operation and root of its options on
-// every mesh axis. The module knows nothing of models or training; the pre-flight of a job also measures with
+// every mesh axis. The room knows nothing of models or training; the pre-flight of a job also measures with
 // it.
 #pragma once
 

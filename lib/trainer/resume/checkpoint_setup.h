@@ -1,6 +1,6 @@
 // Translates the configuration into the options of the Checkpointer (checkpointer.h), and logs keys of
 // [checkpoint] that have no effect. setup/options.h and setup/start_record.h do the same for the other
-// modules.
+// rooms.
 #pragma once
 
 #include <cstdint>

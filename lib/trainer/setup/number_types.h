@@ -1,4 +1,4 @@
-// The number types of a run: their names in other modules and in LibTorch, their text, the speeds of products
+// The number types of a run: their names in other rooms and in LibTorch, their text, the speeds of products
 // of them, and warnings of types that are slow on a device.
 #pragma once
 

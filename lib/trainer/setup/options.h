@@ -1,4 +1,4 @@
-// Translates the configuration into the model, the mesh and the options of other modules. The functions read
+// Translates the configuration into the model, the mesh and the options of other rooms. The functions read
 // the files that the configuration names, and log nothing.
 #pragma once
 

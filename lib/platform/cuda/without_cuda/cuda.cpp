@@ -1,4 +1,4 @@
-// This module in a build without CUDA: counts and versions are 0, and all other functions throw UserError.
+// This room in a build without CUDA: counts and versions are 0, and all other functions throw UserError.
 #include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"

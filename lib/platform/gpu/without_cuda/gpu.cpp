@@ -1,4 +1,4 @@
-// The gpu module in a build without CUDA: no tensor is on a GPU, and functions that need a GPU throw
+// The gpu room in a build without CUDA: no tensor is on a GPU, and functions that need a GPU throw
 // UserError.
 #include "base/error.h"
 #include "gpu/attention.h"
