@@ -177,10 +177,10 @@ std::vector<std::string> logit_differences(const ModelSource& source, const Mode
 
 /// Runs --verify and returns the differences. Logits are compared only if all elements are equal.
 std::vector<std::string> verify(const ModelSource& source, const ModelSource& result,
-                                const std::vector<interop::Transfer>& transfers,
-                                const interop::TransferOptions& transfer_options,
+                                const std::vector<interop::TensorConversion>& conversions,
+                                const interop::StreamOptions& stream_options,
                                 const Environment& environment) {
-    const auto found = interop::differences(source, result, transfers, transfer_options);
+    const auto found = interop::differences(source, result, conversions, stream_options);
     return found.empty() ? logit_differences(source, result, environment) : found;
 }
 
@@ -194,30 +194,30 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
         interop::check_step_name(destination, source.description ? source.description->step : 0);
     }
 
-    const auto transfers = interop::plan(source, options);
-    const int64_t num_bytes = interop::num_source_bytes(transfers);
-    spdlog::info("{} ({}): {} tensors, {}", source.path.string(), name(source.form), transfers.size(),
+    const auto conversions = interop::plan(source, options);
+    const int64_t num_bytes = interop::num_source_bytes(conversions);
+    spdlog::info("{} ({}): {} tensors, {}", source.path.string(), name(source.form), conversions.size(),
                  interop::bytes_text(num_bytes));
-    const auto transfer_options = [&](interop::ByteProgress& progress) {
-        return interop::TransferOptions{
+    const auto stream_options = [&](interop::ByteProgress& progress) {
+        return interop::StreamOptions{
             .num_threads = num_threads(line), .progress = &progress, .stopped = stop_requested};
     };
     int64_t result_bytes = 0;
-    for (const interop::Transfer& transfer : transfers) result_bytes += transfer.to.num_bytes();
+    for (const interop::TensorConversion& conversion : conversions) result_bytes += conversion.to.num_bytes();
     const checkpoint::PartialFolder partial(destination);  // first removes what a killed conversion left
     require_space(folder_of(destination), result_bytes, destination.string());
     std::filesystem::path result;
     std::string summary;
     {
         interop::ByteProgress progress("converting", num_bytes, environment);
-        result = interop::convert(source, transfers, options, partial.path(), transfer_options(progress));
+        result = interop::convert(source, conversions, options, partial.path(), stream_options(progress));
         summary = progress.summary();
     }
     spdlog::info("converted {}", summary);
     if (line.verify) {
         interop::ByteProgress progress("verifying", num_bytes, environment);
-        const auto found = verify(source, interop::open_model(result, {.all = true}), transfers,
-                                  transfer_options(progress), environment);
+        const auto found = verify(source, interop::open_model(result, {.all = true}), conversions,
+                                  stream_options(progress), environment);
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(ExitCode::CheckFailed, Reach::AllRanks,

@@ -24,7 +24,7 @@
 #include "interop/byte_progress.h"
 #include "interop/conversion_folder.h"
 #include "interop/model_source.h"
-#include "interop/transfer.h"
+#include "interop/conversion.h"
 #include "mpi/agreement.h"
 #include "mpi/comm.h"
 #include "mpi/program.h"
@@ -39,11 +39,11 @@ namespace {
 /// only a whole slab.
 void check_bytes(const interop::ModelSource& source, const Environment& environment) {
     if (!source.checkpoint) return;  // files of Hugging Face have no checks
-    const auto weights = interop::plan_transfers(source, interop::Content::ModelOnly, std::nullopt);
+    const auto weights = interop::plan_conversions(source, interop::Content::ModelOnly, std::nullopt);
     interop::ByteProgress progress("checking", interop::num_source_bytes(weights), environment);
-    const interop::TransferOptions transfer_options{
+    const interop::StreamOptions stream_options{
         .num_threads = ops::num_threads(), .progress = &progress, .stopped = stop_requested};
-    interop::run_transfers(source, weights, transfer_options, [](auto&&...) {});
+    interop::run_conversions(source, weights, stream_options, [](auto&&...) {});
 }
 
 /// The inputs of an evaluation. Opening them first reports user mistakes before a GPU is used.

@@ -24,7 +24,7 @@
 #include "optim/lr_schedule.h"
 #include "plan/overlap.h"
 #include "plan/plan.h"
-#include "plan/report.h"
+#include "plan/plan_text.h"
 #include "plan/search.h"
 #include "resume/checkpoint_setup.h"
 #include "resume/checkpointer.h"

@@ -137,7 +137,7 @@ TEST(ParserFuzz, Records) {
 }
 
 TEST(ParserFuzz, ReportsOfWatchdogs) {
-    watch::Report report;
+    watch::RankReport report;
     report.queues.push_back({7, 3, {}});
     report.waits.push_back({.key = 9,
                             .operation = "all-reduce over dp",
@@ -150,7 +150,7 @@ TEST(ParserFuzz, ReportsOfWatchdogs) {
         Random random(seed);
         const std::string text = testing::mutated(report.text(), kParts, random);
         readings.add<std::exception>(text, [&] {
-            for (const watch::WaitReport& wait : watch::Report::parse(text).waits)
+            for (const watch::WaitReport& wait : watch::RankReport::parse(text).waits)
                 watch::expand_ranks(wait.members);
         });
     }

@@ -187,7 +187,7 @@ TEST_F(Damage, ByAManifestThatContradictsTheShardsIsNamed) {
     manifest.assets.clear();
     CutTensor& tensor = manifest.plan.tensors[1];
     const size_t axis = manifest.plan.grid.size() - 1 - (manifest.plan.grid.back() == 1);
-    tensor.cuts[axis] = tensor.cuts[axis].parts == 2 ? Cut{.first = 1} : Cut{.parts = 2};
+    tensor.cuts[axis] = tensor.cuts[axis].parts == 2 ? GridCut{.first = 1} : GridCut{.parts = 2};
     write_manifest(step_ / "checkpoint.h5", manifest, {});
     const Checkpoint checkpoint(step_);
     const std::vector<std::string> faults = checkpoint.faults();

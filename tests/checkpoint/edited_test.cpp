@@ -49,8 +49,8 @@ class Edited : public ::testing::Test {
     Edited() {
         for (const char* name : {"model/a", "model/b"})
             sample_.add(random_, {.name = name, .type = ElementType::Float32, .shape = {8, 3}});
-        const Plan plan{.grid = {2},
-                        .tensors = {{sample_.tensors[0], {{0, 2, 0}}}, {sample_.tensors[1], {{0, 2, 0}}}}};
+        const SavePlan plan{
+            .grid = {2}, .tensors = {{sample_.tensors[0], {{0, 2, 0}}}, {sample_.tensors[1], {{0, 2, 0}}}}};
         const Hash nonce{1, 2};
         step_ = folder_ / "run" / "step-00000007";
         manifest_ = step_ / "checkpoint.h5";

@@ -17,7 +17,7 @@ std::filesystem::path write_halves(const ScratchFolder& folder, Sample& sample, 
     Random random(5);
     sample.add(random, {.name = "w", .type = kF32, .shape = {rows, columns}});
     const Hash nonce{1, 2};
-    const Plan plan{.grid = {2}, .tensors = {{sample.tensors[0], {{.parts = 2}}}}};
+    const SavePlan plan{.grid = {2}, .tensors = {{sample.tensors[0], {{.parts = 2}}}}};
     write_shards(random, start_step(folder / "run", 7, 2), sample, nonce, plan);
     commit_step(folder / "run", sample_description(), nonce, plan, {});
     return step_path(folder / "run", 7);

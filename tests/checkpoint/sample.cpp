@@ -48,15 +48,15 @@ Sample random_sample(Random& random, int num_tensors) {
     return sample;
 }
 
-Plan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers) {
-    Plan plan;
+SavePlan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers) {
+    SavePlan plan;
     const int first = divisor(random, num_writers), second = divisor(random, num_writers / first);
     plan.grid = {first, second, num_writers / first / second};
     if (below(random, 3) == 0) plan.grid = {num_writers};
     for (const TensorInfo& tensor : tensors) {
         CutTensor& cut_tensor = plan.tensors.emplace_back(CutTensor{.info = tensor});
         for (const int degree : plan.grid) {
-            Cut cut{.parts = tensor.shape.empty() ? 1 : divisor(random, degree)};
+            GridCut cut{.parts = tensor.shape.empty() ? 1 : divisor(random, degree)};
             if (below(random, 2) == 0 && !tensor.shape.empty()) cut.parts = degree;
             if (!tensor.shape.empty()) cut.dim = static_cast<int>(below(random, std::ssize(tensor.shape)));
             if (below(random, 2) == 0) cut.dim = 0;
@@ -112,7 +112,7 @@ void append(Random& random, TensorFile& writer, size_t index, std::span<const st
 }
 
 void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample,
-                  const Hash& nonce, const Plan& plan) {
+                  const Hash& nonce, const SavePlan& plan) {
     for (int i = 0; i < plan.num_writers(); ++i) {
         TensorFile writer = TensorFile::shard(partial, nonce, plan, i);
         const std::vector<TensorSlab> slabs = slabs_of(plan, i);
@@ -125,7 +125,7 @@ void write_shards(Random& random, const std::filesystem::path& partial, const Sa
 std::filesystem::path write_step(Random& random, const std::filesystem::path& folder, const Sample& sample,
                                  int num_writers, int64_t step) {
     const Hash nonce{random(), random()};
-    const Plan plan = random_plan(random, sample.tensors, num_writers);
+    const SavePlan plan = random_plan(random, sample.tensors, num_writers);
     write_shards(random, start_step(folder, step, num_writers), sample, nonce, plan);
     commit_step(folder, sample_description(step), nonce, plan, kSampleAssets);
     return step_path(folder, step);

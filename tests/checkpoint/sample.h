@@ -33,7 +33,7 @@ struct Sample {
 Sample random_sample(Random& random, int num_tensors);
 
 /// Returns a plan with a grid of one to three axes. A dim may be cut into more parts than it has elements.
-Plan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers);
+SavePlan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers);
 layout::Slab random_slab(Random& random, const TensorInfo& tensor);
 
 /// The slab's bytes, copied element by element.
@@ -48,7 +48,7 @@ void append(Random& random, TensorFile& writer, size_t index, std::span<const st
 
 /// Writes the shards of `sample` into a started step.
 void write_shards(Random& random, const std::filesystem::path& partial, const Sample& sample,
-                  const Hash& nonce, const Plan& plan);
+                  const Hash& nonce, const SavePlan& plan);
 /// Writes the complete checkpoint `folder/step-N`, described by sample_description(step). Returns its path.
 std::filesystem::path write_step(Random& random, const std::filesystem::path& folder, const Sample& sample,
                                  int num_writers, int64_t step = 7);

@@ -38,18 +38,19 @@ struct Layout {
     int pipeline, tensor, shard;
 };
 
-void add_weight(Plan& plan, const Layout& layout, int stage, const std::string& name, const Weight& weight) {
+void add_weight(SavePlan& plan, const Layout& layout, int stage, const std::string& name,
+                const Weight& weight) {
     const int first = plan.tensors.size() % layout.tensor;
-    const Cut tensor_cut =
-        weight.tensor_dim < 0 ? Cut{.first = first} : Cut{weight.tensor_dim, layout.tensor};
+    const GridCut tensor_cut =
+        weight.tensor_dim < 0 ? GridCut{.first = first} : GridCut{weight.tensor_dim, layout.tensor};
     for (const char* kind : {"model/", "optimizer/first/", "optimizer/second/"}) {
         plan.tensors.push_back({{kind + name, ElementType::Float32, weight.shape},
                                 {{.first = stage}, tensor_cut, {.parts = layout.shard}, {}}});
     }
 }
 
-Plan plan_of(const Layout& layout) {
-    Plan plan{.grid = {layout.pipeline, layout.tensor, layout.shard, 1}, .tensors = {}};
+SavePlan plan_of(const Layout& layout) {
+    SavePlan plan{.grid = {layout.pipeline, layout.tensor, layout.shard, 1}, .tensors = {}};
     add_weight(plan, layout, 0, "tok_embeddings.weight", {"", {kVocabulary, kDim}, 0});
     for (int layer = 0; layer < kLayers; ++layer) {
         for (const Weight& weight : kBlock) {
@@ -73,7 +74,7 @@ int64_t peak_resident_bytes() {
 }
 
 /// A shard with a user block alone, in a sparse file: what a commit reads.
-void write_user_block(const fs::path& partial, const Plan& plan, const Hash& set, int writer) {
+void write_user_block(const fs::path& partial, const SavePlan& plan, const Hash& set, int writer) {
     UserBlock block{.kind = FileKind::Shard, .num_bytes = 1 << 20, .table_at = kUserBlockBytes, .set = set};
     const std::string text = to_text(block);
     const RawFile file = RawFile::create(partial / shard_name(writer, plan.num_writers()));
@@ -85,7 +86,7 @@ class Scale : public ::testing::TestWithParam<Layout> {};
 
 TEST_P(Scale, ManifestWithViewsIsSmallAndQuick) {
     const ScratchFolder folder;
-    const Plan plan = plan_of(GetParam());
+    const SavePlan plan = plan_of(GetParam());
     ASSERT_EQ(plan.num_writers(), kWriters);
     const Hash nonce{1, 2}, set = set_of(nonce, plan);
     const fs::path partial = start_step(folder / "", 7, kWriters);

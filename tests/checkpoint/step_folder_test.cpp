@@ -80,16 +80,16 @@ class Commit : public ::testing::Test {
     /// Two writers of one tensor in halves of its columns; the second one may believe in another save or
     /// plan.
     void write() { write(kNonce, halves()); }
-    void write(const Hash& nonce, const Plan& plan) {
+    void write(const Hash& nonce, const SavePlan& plan) {
         partial_ = start_step(folder_ / "", 7, 2);
         write_shard(kNonce, halves(), 0);
         write_shard(nonce, plan, 1);
     }
-    static Plan halves(int dim = 1, std::vector<int64_t> shape = {4, 4}) {
+    static SavePlan halves(int dim = 1, std::vector<int64_t> shape = {4, 4}) {
         return {.grid = {2},
                 .tensors = {{{"w", ElementType::UInt8, std::move(shape)}, {{.dim = dim, .parts = 2}}}}};
     }
-    void write_shard(const Hash& nonce, const Plan& plan, int writer) {
+    void write_shard(const Hash& nonce, const SavePlan& plan, int writer) {
         TensorFile file = TensorFile::shard(partial_, nonce, plan, writer);
         file.append(0, std::vector<std::byte>(slabs_of(plan, writer).at(0).num_bytes()));
         file.finish();
@@ -120,7 +120,7 @@ TEST_F(Commit, RefusesShardsThatDoNotFit) {
     const Hash expected = set_of(kNonce, halves());
     write({1, 3}, halves());
     expect_refused({shard_name(1, 2), "foreign shard", set_of({1, 3}, halves()).hex(), expected.hex()});
-    for (const Plan& other : {halves(0), halves(1, {4, 5})}) {
+    for (const SavePlan& other : {halves(0), halves(1, {4, 5})}) {
         write(kNonce, other);
         expect_refused({shard_name(1, 2), "foreign shard", set_of(kNonce, other).hex(), expected.hex()});
     }

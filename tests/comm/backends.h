@@ -11,7 +11,7 @@
 
 #include "comm/group.h"
 #include "cuda/device.h"
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 #include "support/world.h"
 
 namespace argosy::comm {

@@ -8,7 +8,7 @@
 #include "base/element_type.h"
 #include "base/error.h"
 #include "cublas/matmul.h"
-#include "cublas/with_cuda/plan.h"
+#include "cublas/with_cuda/product_plan.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
 #include "expect_error.h"
@@ -50,7 +50,8 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
                                   .alignment_c = 256,
                                   .alignment_d = 2,
                                   .alignment_bias = 4};
-            Plan plan(Operands{.problem = problem, .bias = vector, .scale_a = vector, .scale_b = vector});
+            ProductPlan plan(
+                Operands{.problem = problem, .bias = vector, .scale_a = vector, .scale_b = vector});
             // The library checks preferences before the handle.
             std::vector<Algorithm> found;
             EXPECT_EQ(plan.find_algorithms(/*handle=*/nullptr, 1 << 20, 8, found),

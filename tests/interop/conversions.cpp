@@ -25,8 +25,8 @@ checkpoint::Description description(const model::ModelSpec& spec, int64_t step) 
 }
 
 /// Quarters on four writers: matrices are cut along both dims, vectors along one.
-checkpoint::Plan in_quarters(const std::vector<TensorInfo>& tensors) {
-    checkpoint::Plan plan{.grid = {2, 2}, .tensors = {}};
+checkpoint::SavePlan in_quarters(const std::vector<TensorInfo>& tensors) {
+    checkpoint::SavePlan plan{.grid = {2, 2}, .tensors = {}};
     for (const TensorInfo& tensor : tensors) {
         const int second_dim = tensor.shape.size() == 1 ? 0 : 1;
         plan.tensors.push_back({tensor, {{.dim = 0, .parts = 2}, {.dim = second_dim, .parts = 2}}});
@@ -97,7 +97,8 @@ std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType t
 
 void write_step(const fs::path& run, const model::ModelSpec& spec, int64_t step) {
     const checkpoint::Hash nonce{1, 2};
-    const checkpoint::Plan plan = in_quarters(tiny_tensors(spec, ElementType::Float32, /*optimizer=*/true));
+    const checkpoint::SavePlan plan =
+        in_quarters(tiny_tensors(spec, ElementType::Float32, /*optimizer=*/true));
     const fs::path folder = run / "checkpoint",
                    partial = checkpoint::start_step(folder, step, plan.num_writers());
     for (int rank = 0; rank < plan.num_writers(); ++rank) {

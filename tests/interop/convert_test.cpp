@@ -171,11 +171,12 @@ TEST(Convert, NumbersThatATypeCannotHoldAreSaid) {
     write_hugging_face(folder / "hf", tiny_spec("llama"), ElementType::Float32);
     const ModelSource source = open_model(folder / "hf");
     const auto run = [&](ElementType type) {
-        const auto transfers = plan(source, {.to = Form::Full, .type = type});
-        const auto not_finite = run_transfers(source, transfers, {},
-                                              [](size_t, const layout::Slab&, std::span<const std::byte>) {});
+        const auto conversions = plan(source, {.to = Form::Full, .type = type});
+        const auto not_finite = run_conversions(
+            source, conversions, {}, [](size_t, const layout::Slab&, std::span<const std::byte>) {});
         std::vector<std::string> warnings;
-        for (size_t i = 0; i < transfers.size(); ++i) warnings.push_back(not_finite[i].text(transfers[i]));
+        for (size_t i = 0; i < conversions.size(); ++i)
+            warnings.push_back(not_finite[i].text(conversions[i]));
         std::erase(warnings, "");
         return warnings;
     };
@@ -311,11 +312,11 @@ TEST(Convert, ASignalEndsIt) {
     const ModelSource source = open_model(folder / "run");
     for (const Form form : {Form::Sharded, Form::Full, Form::HuggingFace}) {
         std::atomic<int> asked = 0;
-        const TransferOptions transfer_options{.num_threads = 2, .stopped = [&] { return ++asked > 5; }};
+        const StreamOptions stream_options{.num_threads = 2, .stopped = [&] { return ++asked > 5; }};
         const ConvertOptions options{.to = form};
         {
             const checkpoint::PartialFolder partial(folder / "out");
-            EXPECT_ERROR(convert(source, plan(source, options), options, partial.path(), transfer_options),
+            EXPECT_ERROR(convert(source, plan(source, options), options, partial.path(), stream_options),
                          RunError, "signal");
         }
         EXPECT_EQ(folder.num_entries(), 1);

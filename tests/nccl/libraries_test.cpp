@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 
 namespace argosy {
 namespace {
@@ -33,7 +33,7 @@ TEST(Libraries, ADeviceKeepsAndAddsUp) {
     const std::vector<float> numbers = {1, 2, 3};
     const cuda::DeviceMemory memory(sizeof(float) * numbers.size());
     cuda::copy_to_device(memory.data(), std::as_bytes(std::span(numbers)), stream);
-    const nccl::Communicator alone(nccl::make_unique_id(), 1, 0);
+    const nccl::Comm alone(nccl::make_unique_id(), 1, 0);
     alone.all_reduce(memory.data(), memory.data(), numbers.size(), ElementType::Float32, Reduction::Sum,
                      stream);
     std::vector<float> found(numbers.size());

@@ -37,7 +37,7 @@ constexpr layout::MeshShape kShardsOnNodes{{1, 1, 8, 1, 1}}, kTensorInNodes{{1, 
 
 Texts texts_of(const Observed& observed, const RunFacts& facts) {
     Texts texts;
-    for (const Finding& finding : diagnose(observed, facts)) texts.push_back(finding.text);
+    for (const Cause& cause : diagnose(observed, facts)) texts.push_back(cause.text);
     return texts;
 }
 

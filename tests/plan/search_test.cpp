@@ -12,7 +12,7 @@
 #include "config/schema.h"
 #include "expect_error.h"
 #include "ops/ops_context.h"
-#include "plan/report.h"
+#include "plan/plan_text.h"
 
 namespace argosy::plan {
 namespace {

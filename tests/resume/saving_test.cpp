@@ -205,7 +205,7 @@ TEST(Loading, AStateThatCannotBeReadIsPassedOver) {
     run.finish();
     if (world().rank() == 0) {
         const checkpoint::Checkpoint second(steps / "step-00000002");
-        const checkpoint::Plan& plan = second.manifest().plan;
+        const checkpoint::SavePlan& plan = second.manifest().plan;
         const checkpoint::Hash nonce{1, 2};
         const fs::path partial = checkpoint::start_step(steps, 3, plan.num_writers());
         for (int writer = 0; writer < plan.num_writers(); ++writer) {

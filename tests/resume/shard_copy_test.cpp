@@ -34,7 +34,7 @@ HeldSlab held(const std::string& name, const layout::ParamSpec& spec, const Mesh
 /// The slabs that the rank writes.
 std::vector<HeldSlab> written(const HeldSlab& own, const layout::ParamSpec& spec, const MeshShape& mesh,
                               int rank) {
-    const checkpoint::Plan plan{writer_grid(mesh), {cut_tensor(own.tensor, spec, mesh)}};
+    const checkpoint::SavePlan plan{writer_grid(mesh), {cut_tensor(own.tensor, spec, mesh)}};
     return written_slabs({&own, 1}, plan, writer_of(mesh, mesh.coordinates(rank)));
 }
 
@@ -114,9 +114,9 @@ TEST(SavePlan, LargeSlabsAreCutAndSmallOnesSpread) {
 /// The slabs that a rank writes that is alone.
 std::vector<HeldSlab> written_alone(const std::vector<HeldSlab>& held,
                                     ElementType type = ElementType::Float32) {
-    checkpoint::Plan plan{.grid = {1}, .tensors = {}};
+    checkpoint::SavePlan plan{.grid = {1}, .tensors = {}};
     for (const HeldSlab& slab : held)
-        plan.tensors.push_back({{slab.tensor.name, type, slab.tensor.shape}, {checkpoint::Cut{}}});
+        plan.tensors.push_back({{slab.tensor.name, type, slab.tensor.shape}, {checkpoint::GridCut{}}});
     return written_slabs(held, plan, 0);
 }
 

@@ -65,11 +65,11 @@ QueueState waiting_in_graph(std::string name, std::vector<int> members, int64_t 
     return state;
 }
 
-Report report(const std::vector<QueueState>& queues) {
-    return Report::of(queues, {kTimeout, "comm.train_timeout_seconds"});
+RankReport report(const std::vector<QueueState>& queues) {
+    return RankReport::of(queues, {kTimeout, "comm.train_timeout_seconds"});
 }
 
-std::string text_of(std::map<int, Report> reports, int num_ranks, std::vector<int> unreachable = {}) {
+std::string text_of(std::map<int, RankReport> reports, int num_ranks, std::vector<int> unreachable = {}) {
     const auto cause = find_root_cause({num_ranks, std::move(reports), std::move(unreachable)});
     return cause ? cause->message() : "";
 }
@@ -104,12 +104,12 @@ TEST(RankSet, ExpandsToTheSameRanks) {
     }
 }
 
-TEST(Report, IsTheSameAfterItsWireFormat) {
-    Report sent = report({waiting("dp_shard x cp", {0, 7}, 12, 101.5, "all-gather"), idle("tp", {0}, 3),
-                          waiting_in_graph("cp", {0, 1}, 5, 3)});
+TEST(RankReport, IsTheSameAfterItsWireFormat) {
+    RankReport sent = report({waiting("dp_shard x cp", {0, 7}, 12, 101.5, "all-gather"), idle("tp", {0}, 3),
+                              waiting_in_graph("cp", {0, 1}, 5, 3)});
     sent.error = "an error\nof two lines";
     sent.storage = {"writing '/a\tb\nc'", 12.5, 900, "comm.storage_timeout_seconds"};
-    const Report got = Report::parse(sent.text());
+    const RankReport got = RankReport::parse(sent.text());
     EXPECT_EQ(got.error, "an error of two lines");
     EXPECT_EQ(got.queues, sent.queues);
     EXPECT_EQ(got.last_operation, sent.last_operation);
@@ -133,9 +133,9 @@ TEST(Report, IsTheSameAfterItsWireFormat) {
     EXPECT_EQ(got.storage->limit_name, "comm.storage_timeout_seconds");
     EXPECT_FALSE(got.storage->seconds_since_end);
     sent.storage->seconds_since_end = 0;
-    EXPECT_EQ(Report::parse(sent.text()).storage->seconds_since_end, 0);
-    EXPECT_FALSE(Report::parse(report({}).text()).storage);
-    EXPECT_ANY_THROW(Report::parse("what is this"));
+    EXPECT_EQ(RankReport::parse(sent.text()).storage->seconds_since_end, 0);
+    EXPECT_FALSE(RankReport::parse(report({}).text()).storage);
+    EXPECT_ANY_THROW(RankReport::parse("what is this"));
 }
 
 TEST(RootCause, IsNoneIfNoWaitIsLate) {
@@ -199,7 +199,7 @@ TEST(RootCause, IsNoRankThatHasReachedTheLaunch) {
 }
 
 TEST(RootCause, IsASilentRankThatCanBeAsked) {
-    const Report own = report({waiting("tp", {0, 1}, 5, 101)});
+    const RankReport own = report({waiting("tp", {0, 1}, 5, 101)});
     EXPECT_TRUE(has(text_of({{0, own}}, 3), "; missing: rank 1, 2. "));
     EXPECT_TRUE(has(text_of({{0, own}}, 3, {2}), "; missing: rank 1. "));
 }
@@ -216,22 +216,22 @@ TEST(RootCause, IsFoundThroughRanksThatWaitThemselves) {
 }
 
 /// The report of a rank that has not reached the launch of the others because it waits for the file system.
-Report on_storage(double seconds) {
-    Report own = report({idle("tp", {0, 1, 2}, 0)});
+RankReport on_storage(double seconds) {
+    RankReport own = report({idle("tp", {0, 1, 2}, 0)});
     own.storage = {"writing 'run/metrics.jsonl'", seconds, 900, "comm.storage_timeout_seconds"};
     return own;
 }
 
 TEST(RootCause, IsNoRankThatWaitsForTheFileSystemWithinItsLimit) {
-    const Report waits = report({waiting("tp", {0, 1, 2}, 1, 800)});
+    const RankReport waits = report({waiting("tp", {0, 1, 2}, 1, 800)});
     EXPECT_EQ(text_of({{0, on_storage(790)}, {1, waits}, {2, waits}}, 3), "");
     EXPECT_TRUE(has(text_of({{0, on_storage(0.1)}, {1, waits}, {2, waits}}, 3), "; missing: rank 0."));
 }
 
 TEST(RootCause, IsNoRankWhoseLongWaitForTheFileSystemHasJustEnded) {
-    const Report waits = report({waiting("tp", {0, 1, 2}, 1, 800)});
+    const RankReport waits = report({waiting("tp", {0, 1, 2}, 1, 800)});
     const auto text_after = [&](double waited_seconds, double seconds_since_end) {
-        Report own = on_storage(waited_seconds);
+        RankReport own = on_storage(waited_seconds);
         own.storage->seconds_since_end = seconds_since_end;
         return text_of({{0, own}, {1, waits}, {2, waits}}, 3);
     };
@@ -241,7 +241,7 @@ TEST(RootCause, IsNoRankWhoseLongWaitForTheFileSystemHasJustEnded) {
     EXPECT_TRUE(has(text_after(0.5, 0), "; missing: rank 0."));
     EXPECT_TRUE(
         has(text_after(1.1, 0.9 * kTimeout), "; missing: rank 0."));  // the others waited before it, too
-    Report own = on_storage(790);
+    RankReport own = on_storage(790);
     own.storage->seconds_since_end = 3;
     const std::string text = text_of({{0, own}, {1, waits}, {2, report({idle("tp", {0, 1, 2}, 0)})}}, 3);
     EXPECT_TRUE(has(text, "; missing: rank 2.")) << text;
@@ -277,7 +277,7 @@ TEST(HostWaits, KeepTheLastLongWaitForTheFileSystem) {
 }
 
 TEST(RootCause, IsTheFileSystemAfterItsLimit) {
-    const Report waits = report({waiting("tp", {0, 1, 2}, 1, 910)});
+    const RankReport waits = report({waiting("tp", {0, 1, 2}, 1, 910)});
     const std::string text = text_of({{0, on_storage(901)}, {1, waits}, {2, on_storage(5)}}, 3);
     EXPECT_TRUE(
         text.starts_with("waiting for the file system: rank 0 (writing 'run/metrics.jsonl' for 901 s)"))
@@ -289,7 +289,7 @@ TEST(RootCause, IsTheFileSystemAfterItsLimit) {
 }
 
 TEST(RootCause, IsARankThatIsMissingBesideOneThatWaitsForTheFileSystem) {
-    const Report waits = report({waiting("tp", {0, 1, 2}, 1, 101)});
+    const RankReport waits = report({waiting("tp", {0, 1, 2}, 1, 101)});
     const std::string text =
         text_of({{0, on_storage(90)}, {1, waits}, {2, report({idle("tp", {0, 1, 2}, 0)})}}, 3);
     EXPECT_TRUE(has(text, "; missing: rank 2.")) << text;
@@ -303,7 +303,7 @@ TEST(RootCause, IsTheRankThatNeverMadeTheGroup) {
 }
 
 TEST(RootCause, IsADifferentOperationWhetherOrNotARankIsMissing) {
-    const Report late = report({waiting("tp", {0, 1}, 5, 101)});
+    const RankReport late = report({waiting("tp", {0, 1}, 5, 101)});
     auto found = find_root_cause({2, {{0, late}, {1, late}}, {}});
     ASSERT_TRUE(found);
     found->cause.difference = "rank 1 is strange";
@@ -327,7 +327,7 @@ TEST(RootCause, NamesTheFolderOfTheFilesAndARankWithoutOne) {
 }
 
 TEST(RootCause, IsAnErrorOfNcclEvenIfNoWaitIsLate) {
-    Report failed = report({waiting("tp", {0, 1}, 5, 1)});
+    RankReport failed = report({waiting("tp", {0, 1}, 5, 1)});
     failed.error = "an operation of NCCL failed";
     EXPECT_EQ(text_of({{0, report({})}, {1, failed}}, 2),
               "rank 1 reports: an operation of NCCL failed; missing: rank 0");
@@ -354,8 +354,8 @@ WaitReport host_wait(std::string group, const std::vector<int>& members, double 
             .limit_seconds = kTimeout,
             .limit_name = "comm.train_timeout_seconds"};
 }
-Report host_report(std::vector<WaitReport> waits) {
-    Report made;
+RankReport host_report(std::vector<WaitReport> waits) {
+    RankReport made;
     made.waits = std::move(waits);
     return made;
 }
@@ -384,7 +384,7 @@ TEST(RootCause, IsNoRankThatOnlyAWaitInTimeLeadsTo) {
 }
 
 TEST(RootCause, IsRank0IfItIsSilentButNotIfItWasNeverConnected) {
-    const Report own = host_report({host_wait("dp", {0, 1}, 101)});
+    const RankReport own = host_report({host_wait("dp", {0, 1}, 101)});
     const std::string wait = "all-reduce over dp (operation 0) of ranks 0, 1: no answer in 100 s; ";
     EXPECT_EQ(no_answer_of_rank_0_text(own, ConnectionToRank0::Silent).find(wait + "missing: rank 0. "), 0U);
     EXPECT_EQ(no_answer_of_rank_0_text(own, ConnectionToRank0::NeverMade)
@@ -395,7 +395,7 @@ TEST(RootCause, IsRank0IfItIsSilentButNotIfItWasNeverConnected) {
 TEST(RootCause, WithoutRank0NamesTheOperationAndNotTheLaunchingCall) {
     QueueState call = waiting("world", {0, 1}, 3, 100.1);
     call.under_way->work = {"forward and backward", 0};
-    const Report own = report({call, waiting_in_graph("dp", {0, 1}, 5, 100)});
+    const RankReport own = report({call, waiting_in_graph("dp", {0, 1}, 5, 100)});
     EXPECT_EQ(no_answer_of_rank_0_text(own, ConnectionToRank0::Silent)
                   .find("all-gather over dp (operation 4 of graph 2) of ranks 0, 1: no answer in 100 s; "),
               0U);
@@ -464,7 +464,7 @@ TEST(RootCause, IsFoundAmong16384Ranks) {
     const int64_t memory_before = peak_memory_bytes();
     const double start = seconds_now();
     Reports reports{.num_ranks = kNumRanks, .by_rank = {}, .unreachable = {}};
-    for (const auto& [rank, text] : texts) reports.by_rank[rank] = Report::parse(text);
+    for (const auto& [rank, text] : texts) reports.by_rank[rank] = RankReport::parse(text);
     const auto cause = find_root_cause(reports);
     const double seconds = seconds_now() - start;
     const int64_t memory_bytes = peak_memory_bytes() - memory_before;

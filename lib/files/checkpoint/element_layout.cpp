@@ -23,7 +23,7 @@ struct Footprint {
 Footprint footprint_of(const CutTensor& tensor) {
     Footprint footprint{.type = tensor.info.type};
     layout::Slab largest = layout::whole(tensor.info.shape);
-    for (const Cut& cut : tensor.cuts) {
+    for (const GridCut& cut : tensor.cuts) {
         // An upper bound, because a shorter chunk of an earlier axis may be cut into more chunks.
         const int64_t count = cut.parts == 1 ? 1 : std::min<int64_t>(cut.parts, largest.size[cut.dim]);
         footprint.axes.emplace_back(cut.first, static_cast<int>(count));
@@ -45,7 +45,7 @@ void visit_writers(const std::vector<int>& grid, const CutTensor& tensor, const 
 
 }  // namespace
 
-ElementLayout element_layout(const Plan& plan) {
+ElementLayout element_layout(const SavePlan& plan) {
     ElementLayout result{.begin = std::vector<int64_t>(plan.tensors.size())};
     std::vector<Footprint> footprints;
     for (const CutTensor& tensor : plan.tensors) footprints.push_back(footprint_of(tensor));

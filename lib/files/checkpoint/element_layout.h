@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/plan.h"
+#include "checkpoint/save_plan.h"
 #include "h5/element_type.h"
 
 namespace argosy::checkpoint {
@@ -18,7 +18,7 @@ struct ElementLayout {
     /// The number of elements of each writer's dataset, gaps included.
     std::map<ElementType, std::vector<int64_t>, h5::FileOrder> num_elements;
 };
-ElementLayout element_layout(const Plan& plan);
+ElementLayout element_layout(const SavePlan& plan);
 
 /// "elements/f32": the name of a shard's dataset. In a manifest this is the view of the datasets of all
 /// shards, of shape [grid..., longest dataset].

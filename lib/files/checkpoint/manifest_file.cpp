@@ -23,7 +23,7 @@ class TensorView {
   public:
     /// `shape`: the shape of `elements/<type>`. `begin`: the first element of the tensor's slabs in each
     /// shard.
-    TensorView(const Plan& plan, const CutTensor& tensor, std::vector<int64_t> shape, int64_t begin)
+    TensorView(const SavePlan& plan, const CutTensor& tensor, std::vector<int64_t> shape, int64_t begin)
         : plan_(plan), tensor_(tensor), shape_(std::move(shape)), begin_(begin) {}
 
     std::vector<VirtualSource> mappings() {
@@ -39,7 +39,7 @@ class TensorView {
         if (slab.num_elements() == 0) return;
         if (axis == plan_.grid.size()) return map(slab, slab.num_elements());
         if (joins(axis, slab)) return add_joined(axis, slab);
-        const Cut& cut = tensor_.cuts[axis];
+        const GridCut& cut = tensor_.cuts[axis];
         for (int index = 0; index < cut.parts; ++index) {
             from_.offset[axis] = cut.first + index * (plan_.grid[axis] / cut.parts);
             add(axis + 1, chunk_of(slab, cut, index));
@@ -52,7 +52,7 @@ class TensorView {
     bool joins(size_t axis, const Slab& slab) const {
         int64_t rows = 1;
         for (size_t each = axis; each < plan_.grid.size(); ++each) {
-            const Cut& cut = tensor_.cuts[each];
+            const GridCut& cut = tensor_.cuts[each];
             if (cut.parts == 1 && each > axis) continue;
             if (cut.parts == 1 || cut.dim != 0 || cut.parts != plan_.grid[each]) return false;
             if (each > axis && rows % cut.parts != 0) return false;
@@ -95,7 +95,7 @@ class TensorView {
                             .from = from_});
     }
 
-    const Plan& plan_;
+    const SavePlan& plan_;
     const CutTensor& tensor_;
     std::vector<int64_t> shape_;
     int64_t begin_;
@@ -104,13 +104,13 @@ class TensorView {
 };
 
 /// The shape of `elements/<type>`. `num_elements`: the number of elements by writer.
-std::vector<int64_t> view_shape(const Plan& plan, const std::vector<int64_t>& num_elements) {
+std::vector<int64_t> view_shape(const SavePlan& plan, const std::vector<int64_t>& num_elements) {
     std::vector<int64_t> shape(plan.grid.begin(), plan.grid.end());
     shape.push_back(*std::ranges::max_element(num_elements));
     return shape;
 }
 
-void create_elements_view(h5::File& file, const Plan& plan, ElementType type,
+void create_elements_view(h5::File& file, const SavePlan& plan, ElementType type,
                           const std::vector<int64_t>& num_elements) {
     const std::vector<int64_t> shape = view_shape(plan, num_elements);
     std::vector<VirtualSource> shards;
@@ -131,7 +131,7 @@ void create_elements_view(h5::File& file, const Plan& plan, ElementType type,
     file.create_virtual_dataset(elements_name(type), type, shape, shards);
 }
 
-void create_views(h5::File& file, const Plan& plan) {
+void create_views(h5::File& file, const SavePlan& plan) {
     const ElementLayout elements = element_layout(plan);
     for (const auto& [type, num_elements] : elements.num_elements)
         if (*std::ranges::max_element(num_elements) > 0) create_elements_view(file, plan, type, num_elements);

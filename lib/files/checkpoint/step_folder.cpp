@@ -136,8 +136,8 @@ fs::path start_step(const fs::path& folder, int64_t step, int num_writers) {
     return partial;
 }
 
-void commit_step(const fs::path& folder, const Description& description, const Hash& nonce, const Plan& plan,
-                 const std::vector<Asset>& assets) {
+void commit_step(const fs::path& folder, const Description& description, const Hash& nonce,
+                 const SavePlan& plan, const std::vector<Asset>& assets) {
     const fs::path place = folder / step_name(description.step);
     const fs::path partial = partial_path(place);
     const int num_writers = plan.num_writers();

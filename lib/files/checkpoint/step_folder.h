@@ -41,7 +41,7 @@ std::filesystem::path start_step(const std::filesystem::path& folder, int64_t st
 /// missing, or of another save or plan. After an error the caller removes the partial folder. REQUIRES: every
 /// shard is finished; `nonce` and `plan` are those of the writers.
 void commit_step(const std::filesystem::path& folder, const Description& description, const Hash& nonce,
-                 const Plan& plan, const std::vector<Asset>& assets);
+                 const SavePlan& plan, const std::vector<Asset>& assets);
 
 struct Retention {
     int64_t keep_latest = 0;  // 0: all

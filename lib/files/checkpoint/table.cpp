@@ -71,9 +71,9 @@ class Printer {
     }
     static std::string printed(const Hash& hash) { return printed(hash.hex()); }
     static std::string printed(ElementType type) { return printed(h5::name(type)); }
-    static std::string printed(const std::vector<Cut>& cuts) {
+    static std::string printed(const std::vector<GridCut>& cuts) {
         std::vector<std::array<int, 3>> lists;
-        for (const Cut& cut : cuts) lists.push_back({cut.dim, cut.parts, cut.first});
+        for (const GridCut& cut : cuts) lists.push_back({cut.dim, cut.parts, cut.first});
         return printed(lists);
     }
 
@@ -119,7 +119,7 @@ class Reader {
         const bool fits = std::ranges::all_of(list(key), [](auto& each) { return is_count(each, kMaxInt); });
         checked(key, fits, "a list of counts below 2^31").get_to(degrees);
     }
-    void operator()(const char* key, std::vector<Cut>& cuts) const {
+    void operator()(const char* key, std::vector<GridCut>& cuts) const {
         for (const ordered_json& each : list(key)) {
             const bool fits = each.is_array() && each.size() == 3 &&
                               std::ranges::all_of(each, [](auto& part) { return is_count(part, kMaxInt); });
@@ -300,7 +300,7 @@ std::string to_json(const Manifest& manifest) {
     return print.whole_text();
 }
 
-std::string to_json(const Plan& plan) {
+std::string to_json(const SavePlan& plan) {
     Printer print;
     print("grid", plan.grid);
     print.new_line();
@@ -340,8 +340,8 @@ Manifest parse_manifest(std::string_view text, const std::string& place, const T
     return manifest;
 }
 
-Plan parse_plan(std::string_view text, const std::string& place) {
-    Plan plan;
+SavePlan parse_plan(std::string_view text, const std::string& place) {
+    SavePlan plan;
     const auto take = [&](const std::string&, const ordered_json& item) {
         fields(Reader(item, place), plan.tensors.emplace_back());
         check_info(plan.tensors.back().info, place);

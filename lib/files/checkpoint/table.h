@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/hash.h"
-#include "checkpoint/plan.h"
+#include "checkpoint/save_plan.h"
 #include "checkpoint/tensor_source.h"
 
 namespace argosy::checkpoint {
@@ -84,7 +84,7 @@ struct ShardTable {
 struct Manifest {
     Hash set;
     Description description;
-    Plan plan;
+    SavePlan plan;
     std::vector<StoredFile> files;
     std::vector<StoredAsset> assets;
     std::vector<StoredTensor> tensors;
@@ -95,12 +95,12 @@ struct Manifest {
 std::string to_json(const ShardTable& table);
 std::string to_json(const Manifest& manifest);
 /// The grid and the tensors as in a manifest, for ranks that exchange their plans.
-std::string to_json(const Plan& plan);
+std::string to_json(const SavePlan& plan);
 
 /// `place` is for messages.
 ShardTable parse_shard_table(std::string_view text, const std::string& place, const TableFile& file);
 Manifest parse_manifest(std::string_view text, const std::string& place, const TableFile& file);
-Plan parse_plan(std::string_view text, const std::string& place);
+SavePlan parse_plan(std::string_view text, const std::string& place);
 
 // The checks of table_check.cpp, for tables that were read and tables that are to be written. Each throws
 // UserError, which begins with `place`. All but gaps() are for this room.

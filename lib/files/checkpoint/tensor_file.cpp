@@ -29,7 +29,7 @@ void check_names(const std::vector<TensorSlab>& slabs, const std::string& place)
 }
 
 /// Makes the datasets of a shard, one for each element type. Returns the offset of each slab in the file.
-std::vector<int64_t> place_elements(h5::File& file, const Plan& plan, int writer) {
+std::vector<int64_t> place_elements(h5::File& file, const SavePlan& plan, int writer) {
     const ElementLayout elements = element_layout(plan);
     std::map<ElementType, int64_t> starts;
     for (const auto& [type, num_elements] : elements.num_elements) {
@@ -146,7 +146,7 @@ TensorFile::TensorFile(std::unique_ptr<State> state) : state_(std::move(state)) 
 TensorFile::TensorFile(TensorFile&&) noexcept = default;
 TensorFile::~TensorFile() = default;
 
-TensorFile TensorFile::shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
+TensorFile TensorFile::shard(const std::filesystem::path& step, const Hash& nonce, const SavePlan& plan,
                              int writer) {
     const int num_writers = plan.num_writers();
     const std::filesystem::path path = step / shard_name(writer, num_writers);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "checkpoint/hash.h"
-#include "checkpoint/plan.h"
+#include "checkpoint/save_plan.h"
 #include "checkpoint/table.h"
 #include "checkpoint/tensor_source.h"
 
@@ -20,7 +20,7 @@ class TensorFile {
     /// Makes the shard of writer `writer` in the step's folder `step`, which start_step() returned. The shard
     /// holds the slabs slabs_of(plan, writer). REQUIRES: `nonce` and `plan` are the same for all shards of a
     /// save.
-    static TensorFile shard(const std::filesystem::path& step, const Hash& nonce, const Plan& plan,
+    static TensorFile shard(const std::filesystem::path& step, const Hash& nonce, const SavePlan& plan,
                             int writer);
     /// Makes a full file, whose slabs are whole tensors.
     static TensorFile full(const std::filesystem::path& path, const Description& description,

@@ -34,11 +34,11 @@ checkpoint::Description description_of(const TargetOptions& options) {
 
 /// Cuts each tensor into chunks of rows, one chunk for each shard. A scalar has no rows and goes into the
 /// first shard.
-checkpoint::Plan plan_of(const TargetOptions& options) {
-    checkpoint::Plan plan{.grid = {options.num_shards}, .tensors = {}};
-    for (const Transfer& transfer : options.transfers) {
-        const bool has_rows = !transfer.to.shape.empty();
-        plan.tensors.push_back({transfer.to, {{.parts = has_rows ? options.num_shards : 1}}});
+checkpoint::SavePlan plan_of(const TargetOptions& options) {
+    checkpoint::SavePlan plan{.grid = {options.num_shards}, .tensors = {}};
+    for (const TensorConversion& conversion : options.conversions) {
+        const bool has_rows = !conversion.to.shape.empty();
+        plan.tensors.push_back({conversion.to, {{.parts = has_rows ? options.num_shards : 1}}});
     }
     return plan;
 }
@@ -51,7 +51,7 @@ class ShardedTarget : public Target {
           nonce_(new_nonce()),
           plan_(plan_of(options)),
           assets_(read_assets(options.source)),
-          tensors_(options.transfers.size()) {
+          tensors_(options.conversions.size()) {
         std::map<std::string, size_t> numbers;
         for (size_t i = 0; i < plan_.tensors.size(); ++i) numbers[plan_.tensors[i].info.name] = i;
         const fs::path step = checkpoint::start_step(folder_, description_.step, options.num_shards);
@@ -65,8 +65,8 @@ class ShardedTarget : public Target {
         }
     }
 
-    void append(size_t transfer, std::span<const std::byte> bytes) override {
-        Tensor& tensor = tensors_[transfer];
+    void append(size_t conversion, std::span<const std::byte> bytes) override {
+        Tensor& tensor = tensors_[conversion];
         while (!bytes.empty()) {
             const ShardSlab& slab = tensor.slabs[tensor.current];
             const size_t some = std::min<size_t>(bytes.size(), slab.num_bytes - tensor.done_bytes);
@@ -100,7 +100,7 @@ class ShardedTarget : public Target {
     fs::path folder_;
     checkpoint::Description description_;
     checkpoint::Hash nonce_;
-    checkpoint::Plan plan_;
+    checkpoint::SavePlan plan_;
     std::vector<checkpoint::Asset> assets_;
     std::vector<Tensor> tensors_;
     std::vector<TensorFile> shards_;
@@ -113,7 +113,9 @@ class FullTarget : public Target {
           file_(TensorFile::full(path_, description_of(options), tensors(options),
                                  read_assets(options.source))) {}
 
-    void append(size_t transfer, std::span<const std::byte> bytes) override { file_.append(transfer, bytes); }
+    void append(size_t conversion, std::span<const std::byte> bytes) override {
+        file_.append(conversion, bytes);
+    }
 
     fs::path finish() override {
         file_.finish();
@@ -123,7 +125,7 @@ class FullTarget : public Target {
   private:
     static std::vector<TensorInfo> tensors(const TargetOptions& options) {
         std::vector<TensorInfo> result;
-        for (const Transfer& transfer : options.transfers) result.push_back(transfer.to);
+        for (const TensorConversion& conversion : options.conversions) result.push_back(conversion.to);
         return result;
     }
 

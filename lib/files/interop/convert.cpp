@@ -90,11 +90,11 @@ class Comparison {
     int64_t num_different_ = 0;
 };
 
-/// Tensors that no transfer wrote.
+/// Tensors that no conversion wrote.
 std::vector<std::string> superfluous_tensors(const ModelSource& result,
-                                             const std::vector<Transfer>& transfers) {
+                                             const std::vector<TensorConversion>& conversions) {
     std::set<std::string> expected;
-    for (const Transfer& transfer : transfers) expected.insert(transfer.to.name);
+    for (const TensorConversion& conversion : conversions) expected.insert(conversion.to.name);
     std::vector<std::string> found;
     for (const TensorInfo& tensor : result.tensors->tensors()) {
         if (!expected.contains(tensor.name)) found.push_back(tensor.name + " should not be there");
@@ -103,20 +103,20 @@ std::vector<std::string> superfluous_tensors(const ModelSource& result,
 }
 
 std::vector<std::string> element_differences(const ModelSource& source, const ModelSource& result,
-                                             const std::vector<Transfer>& transfers,
-                                             const TransferOptions& transfer_options) {
+                                             const std::vector<TensorConversion>& conversions,
+                                             const StreamOptions& stream_options) {
     std::vector<Comparison> comparisons;
-    for (const Transfer& transfer : transfers) comparisons.emplace_back(result, transfer.to);
+    for (const TensorConversion& conversion : conversions) comparisons.emplace_back(result, conversion.to);
     const auto not_finite =
-        run_transfers(source, transfers, transfer_options,
-                      [&](size_t transfer, const layout::Slab& slab, std::span<const std::byte> bytes) {
-                          comparisons[transfer].add(slab, bytes);
-                      });
-    std::vector<std::string> found = superfluous_tensors(result, transfers);
-    for (size_t i = 0; i < transfers.size(); ++i) {
+        run_conversions(source, conversions, stream_options,
+                        [&](size_t conversion, const layout::Slab& slab, std::span<const std::byte> bytes) {
+                            comparisons[conversion].add(slab, bytes);
+                        });
+    std::vector<std::string> found = superfluous_tensors(result, conversions);
+    for (size_t i = 0; i < conversions.size(); ++i) {
         if (const std::string fault = comparisons[i].fault(); !fault.empty()) found.push_back(fault);
-        const bool is_weight = transfers[i].to.name.starts_with(kModelPrefix);
-        if (is_weight && not_finite[i].in_source > 0) found.push_back(not_finite[i].text(transfers[i]));
+        const bool is_weight = conversions[i].to.name.starts_with(kModelPrefix);
+        if (is_weight && not_finite[i].in_source > 0) found.push_back(not_finite[i].text(conversions[i]));
     }
     return found;
 }
@@ -148,27 +148,27 @@ std::vector<std::string> description_differences(const ModelSource& source, cons
 
 }  // namespace
 
-std::vector<Transfer> plan(const ModelSource& source, const ConvertOptions& options) {
+std::vector<TensorConversion> plan(const ModelSource& source, const ConvertOptions& options) {
     const bool model_only = options.to == Form::HuggingFace || options.content == Content::ModelOnly;
-    return plan_transfers(source, model_only ? Content::ModelOnly : Content::Everything, options.type);
+    return plan_conversions(source, model_only ? Content::ModelOnly : Content::Everything, options.type);
 }
 
-std::filesystem::path convert(const ModelSource& source, const std::vector<Transfer>& transfers,
+std::filesystem::path convert(const ModelSource& source, const std::vector<TensorConversion>& conversions,
                               const ConvertOptions& options, const std::filesystem::path& partial,
-                              const TransferOptions& transfer_options) {
+                              const StreamOptions& stream_options) {
     const auto target = make_target(options.to, {.source = source,
-                                                 .transfers = transfers,
+                                                 .conversions = conversions,
                                                  .content = options.content,
                                                  .partial = partial,
                                                  .num_shards = num_shards(source, options),
                                                  .max_file_bytes = options.max_file_bytes});
     const auto not_finite =
-        run_transfers(source, transfers, transfer_options,
-                      [&](size_t transfer, const layout::Slab&, std::span<const std::byte> bytes) {
-                          target->append(transfer, bytes);
-                      });
-    for (size_t i = 0; i < transfers.size(); ++i) {
-        const std::string warning = not_finite[i].text(transfers[i]);
+        run_conversions(source, conversions, stream_options,
+                        [&](size_t conversion, const layout::Slab&, std::span<const std::byte> bytes) {
+                            target->append(conversion, bytes);
+                        });
+    for (size_t i = 0; i < conversions.size(); ++i) {
+        const std::string warning = not_finite[i].text(conversions[i]);
         if (!warning.empty()) spdlog::warn("{}", warning);
     }
     std::filesystem::path result = target->finish();
@@ -188,14 +188,14 @@ std::vector<std::string> faults(const checkpoint::Checkpoint& checkpoint, int nu
 }
 
 std::vector<std::string> differences(const ModelSource& source, const ModelSource& result,
-                                     const std::vector<Transfer>& transfers,
-                                     const TransferOptions& transfer_options) {
+                                     const std::vector<TensorConversion>& conversions,
+                                     const StreamOptions& stream_options) {
     std::vector<std::string> found = description_differences(source, result);
     const auto add = [&](const std::vector<std::string>& more) {
         found.insert(found.end(), more.begin(), more.end());
     };
-    add(element_differences(source, result, transfers, transfer_options));
-    if (result.checkpoint) add(faults(*result.checkpoint, transfer_options.num_threads));
+    add(element_differences(source, result, conversions, stream_options));
+    if (result.checkpoint) add(faults(*result.checkpoint, stream_options.num_threads));
     return found;
 }
 

@@ -9,8 +9,8 @@
 
 #include "base/element_type.h"
 #include "checkpoint/checkpoint.h"
+#include "interop/conversion.h"
 #include "interop/model_source.h"
-#include "interop/transfer.h"
 
 namespace argosy::interop {
 
@@ -23,24 +23,24 @@ struct ConvertOptions {
 };
 
 /// The tensors of the result. A Hugging Face folder holds only the model.
-std::vector<Transfer> plan(const ModelSource& source, const ConvertOptions& options);
+std::vector<TensorConversion> plan(const ModelSource& source, const ConvertOptions& options);
 
 /// Writes the result at `partial`, where nothing exists yet. Returns the path of the result: `partial`
 /// itself, or the folder of a step inside. The result is durable when convert() returns. UserError if the
 /// source's bytes fail their checks. After an error the caller removes what is at `partial`.
-std::filesystem::path convert(const ModelSource& source, const std::vector<Transfer>& transfers,
+std::filesystem::path convert(const ModelSource& source, const std::vector<TensorConversion>& conversions,
                               const ConvertOptions& options, const std::filesystem::path& partial,
-                              const TransferOptions& transfer_options);
+                              const StreamOptions& stream_options);
 
 // Reads the result of a conversion again and compares it with its source, element by element.
 
 /// Returns one line for people for each difference, which names the tensor, the position, the expected and
-/// the found value. The result must equal the source's elements, converted as `transfers` requests, bit for
+/// the found value. The result must equal the source's elements, converted as `conversions` requests, bit for
 /// bit, and the source's weights must be finite. Also compares the checkpoint's description and assets, and
 /// verifies the result's checks. UserError if the source's checks fail.
 std::vector<std::string> differences(const ModelSource& source, const ModelSource& result,
-                                     const std::vector<Transfer>& transfers,
-                                     const TransferOptions& transfer_options);
+                                     const std::vector<TensorConversion>& conversions,
+                                     const StreamOptions& stream_options);
 
 /// Verifies all checks of a checkpoint with `num_threads` threads and returns the faults.
 std::vector<std::string> faults(const checkpoint::Checkpoint& checkpoint, int num_threads);

@@ -36,9 +36,10 @@ const char* torch_type(ElementType type) {
 }
 
 /// The type with the largest number of elements.
-ElementType main_type(const std::vector<Transfer>& transfers) {
+ElementType main_type(const std::vector<TensorConversion>& conversions) {
     std::map<ElementType, int64_t, h5::FileOrder> elements;
-    for (const Transfer& transfer : transfers) elements[transfer.to.type] += transfer.to.num_elements();
+    for (const TensorConversion& conversion : conversions)
+        elements[conversion.to.type] += conversion.to.num_elements();
     return std::ranges::max_element(elements, {}, [](const auto& entry) { return entry.second; })->first;
 }
 
@@ -93,7 +94,7 @@ json end_of_text(const ModelSource& source, std::string& reason) {
 /// Returns config.json with this program's keys, and with the source's own keys that the architecture does
 /// not determine: those in `open`, and those that this program does not know.
 std::string config_text(const TargetOptions& options) {
-    const char* type = torch_type(main_type(options.transfers));
+    const char* type = torch_type(main_type(options.conversions));
     const std::string place = options.source.path.string();
     json config = parse_json(model::hugging_face_config(options.source.spec, type), place);
     const auto original = parse_json(options.source.config_json, place);
@@ -137,8 +138,8 @@ class HuggingFaceTarget : public Target {
   public:
     explicit HuggingFaceTarget(const TargetOptions& options) : folder_(options.partial) {
         std::vector<TensorInfo> tensors;
-        for (const Transfer& transfer : options.transfers) {
-            TensorInfo& tensor = tensors.emplace_back(transfer.to);
+        for (const TensorConversion& conversion : options.conversions) {
+            TensorInfo& tensor = tensors.emplace_back(conversion.to);
             tensor.name = hugging_face_name(tensor.name.substr(std::string(kModelPrefix).size()));
         }
         make_folders(folder_);
@@ -147,8 +148,8 @@ class HuggingFaceTarget : public Target {
         start_files(tensors, split(tensors, options.max_file_bytes));
     }
 
-    void append(size_t transfer, std::span<const std::byte> bytes) override {
-        Tensor& tensor = tensors_[transfer];
+    void append(size_t conversion, std::span<const std::byte> bytes) override {
+        Tensor& tensor = tensors_[conversion];
         files_[tensor.file].write(tensor.index, tensor.done_bytes, bytes);
         tensor.done_bytes += std::ssize(bytes);
     }

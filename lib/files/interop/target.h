@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
+#include "interop/conversion.h"
 #include "interop/model_source.h"
-#include "interop/transfer.h"
 
 namespace argosy::interop {
 
@@ -19,9 +19,9 @@ class Target {
   public:
     virtual ~Target() = default;
 
-    /// Appends bytes to tensor `transfer`. Different threads may append to different tensors at the same
+    /// Appends bytes to tensor `conversion`. Different threads may append to different tensors at the same
     /// time.
-    virtual void append(size_t transfer, std::span<const std::byte> bytes) = 0;
+    virtual void append(size_t conversion, std::span<const std::byte> bytes) = 0;
 
     /// Returns the path of the result. REQUIRES: every tensor has all its bytes.
     virtual std::filesystem::path finish() = 0;
@@ -29,7 +29,7 @@ class Target {
 
 struct TargetOptions {
     const ModelSource& source;
-    const std::vector<Transfer>& transfers;
+    const std::vector<TensorConversion>& conversions;
     Content content = Content::Everything;
     std::filesystem::path partial;  // an unused path for a new file or folder
     int num_shards = 1;             // of a sharded checkpoint

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "cuda/device.h"
 #include "mpi/start_up.h"
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 #include "nccl/device_id.h"
 
 namespace argosy::comm {

@@ -21,7 +21,7 @@ void start(const Op& op, const watch::Lane& lane, int peer) {
     const ElementType type = element_type(op);
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
     const void* in = op.in.defined() ? op.in.const_data_ptr() : nullptr;
-    const nccl::Communicator& ranks = lane.communicator;
+    const nccl::Comm& ranks = lane.communicator;
     switch (op.kind) {
         case OpKind::AllGather:
             return ranks.all_gather(out, in, op.in.numel(), type, lane.stream);

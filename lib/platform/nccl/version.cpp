@@ -1,7 +1,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 
 namespace argosy::nccl {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cuda/stream.h"
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 #include "watch/launch_queue.h"
 
 namespace argosy::watch {
@@ -33,11 +33,11 @@ class Lane {
     void require_health();
 
     /// Aborts the operations under way: without this, they wait for ever if a peer is gone. Does not wait;
-    /// see nccl::Communicator::abort(). Only the first call has an effect. Any thread may call this.
+    /// see nccl::Comm::abort(). Only the first call has an effect. Any thread may call this.
     std::future<void> abort();
 
     const cuda::Stream stream{cuda::Priority::High};  // normal priority would queue behind a matmul's blocks
-    nccl::Communicator communicator;
+    nccl::Comm communicator;
     const std::shared_ptr<LaunchQueue> queue;
 
   private:
@@ -105,10 +105,10 @@ class GpuState {
 
     std::atomic<bool> ending_ = false;
     std::atomic<double> seconds_to_root_cause_ = 30;  // before the watchdog's thread has begun
-    cuda::PooledEvent graph_end_;                  // of the last launch of a graph
-    int64_t num_launches_ = 0;                     // of all graphs
-    std::map<uint64_t, int64_t> num_launches_of_;  // by graph
-    std::optional<GraphProgress> graph_progress_;  // none before the first lane
+    cuda::PooledEvent graph_end_;                     // of the last launch of a graph
+    int64_t num_launches_ = 0;                        // of all graphs
+    std::map<uint64_t, int64_t> num_launches_of_;     // by graph
+    std::optional<GraphProgress> graph_progress_;     // none before the first lane
     mutable std::mutex mutex_;
     std::vector<std::weak_ptr<LaunchQueue>> queues_;
     std::vector<std::weak_ptr<Lane>> lanes_;

@@ -130,12 +130,12 @@ std::vector<int> expand_ranks(const std::string& text) {
     return ranks;
 }
 
-bool Report::is_late() const {
+bool RankReport::is_late() const {
     return std::ranges::any_of(waits, &WaitReport::is_late) || (storage && storage->is_late());
 }
 
-Report Report::of(const std::vector<QueueState>& states, const WaitLimit& limit) {
-    Report report;
+RankReport RankReport::of(const std::vector<QueueState>& states, const WaitLimit& limit) {
+    RankReport report;
     for (const QueueState& state : states) {
         report.queues.push_back({state.key, state.num_begun, state.graph});
         if (state.under_way) report.waits.push_back(wait_in(state, limit));
@@ -147,7 +147,7 @@ Report Report::of(const std::vector<QueueState>& states, const WaitLimit& limit)
     return report;
 }
 
-std::string Report::text() const {
+std::string RankReport::text() const {
     std::string text = fmt::format("e\t{}\n", on_one_line(error));
     if (!last_operation.empty()) text += fmt::format("l\t{}\t{}\n", last_operation, seconds_since_last);
     for (const auto& [key, num_begun, graph] : queues) {
@@ -162,8 +162,8 @@ std::string Report::text() const {
     return text;
 }
 
-Report Report::parse(const std::string& text) {
-    Report report;
+RankReport RankReport::parse(const std::string& text) {
+    RankReport report;
     std::istringstream lines(text);
     for (std::string line; std::getline(lines, line);) {
         Fields fields(line.substr(std::min<size_t>(2, line.size())));

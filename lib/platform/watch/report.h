@@ -66,7 +66,7 @@ struct QueueProgress {
     bool operator==(const QueueProgress&) const = default;
 };
 
-struct Report {
+struct RankReport {
     std::vector<QueueProgress> queues;  // ascending by key
     std::vector<WaitReport> waits;
     std::optional<StorageWait> storage;
@@ -76,11 +76,11 @@ struct Report {
 
     bool is_late() const;
     /// The report on launch queues, whose waits have this limit.
-    static Report of(const std::vector<LaunchQueue::QueueState>& states, const WaitLimit& limit);
+    static RankReport of(const std::vector<LaunchQueue::QueueState>& states, const WaitLimit& limit);
 
     /// Wire format: lines of tab-separated fields. parse() throws std::exception on any other text.
     std::string text() const;
-    static Report parse(const std::string& text);
+    static RankReport parse(const std::string& text);
 };
 
 /// "all-reduce over dp_shard (operation 12)", or "all-reduce over dp_shard (operation 12 of graph 3)" for an

@@ -152,7 +152,7 @@ class Analysis {
     }
 
     /// Whether a rank that waits for nothing has not yet done what other ranks of the group `key` need.
-    bool is_missed(const Report& report, uint64_t key) const {
+    bool is_missed(const RankReport& report, uint64_t key) const {
         const Awaited& group = awaited_.at(key);
         if (group.attention) return true;
         const auto own = std::ranges::lower_bound(report.queues, key, {}, &QueueProgress::key);
@@ -385,7 +385,7 @@ std::string lost_ranks_text(const std::vector<int>& ranks) {
         mpi::named_missing(ranks));
 }
 
-std::string no_answer_of_rank_0_text(const Report& own, ConnectionToRank0 connection) {
+std::string no_answer_of_rank_0_text(const RankReport& own, ConnectionToRank0 connection) {
     const std::string why =
         connection == ConnectionToRank0::Silent
             ? mpi::named_missing(std::vector{0}) + kMissingRank + ". Rank 0's watchdog does not answer either"

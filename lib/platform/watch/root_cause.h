@@ -31,8 +31,8 @@ namespace argosy::watch {
 
 struct Reports {
     int num_ranks = 0;
-    std::map<int, Report> by_rank;  // of the ranks that have answered
-    std::vector<int> unreachable;   // ascending; ranks that cannot be asked, so they do not count as missing
+    std::map<int, RankReport> by_rank;  // of the ranks that have answered
+    std::vector<int> unreachable;  // ascending; ranks that cannot be asked, so they do not count as missing
 };
 
 struct RootCause {
@@ -75,6 +75,6 @@ std::string lost_ranks_text(const std::vector<int>& ranks);
 enum class ConnectionToRank0 { Silent, NeverMade };
 /// The message of a rank that gets no answer from rank 0. If the connection was never made, the message names
 /// no missing rank, because rank 0 may be healthy.
-std::string no_answer_of_rank_0_text(const Report& own, ConnectionToRank0 connection);
+std::string no_answer_of_rank_0_text(const RankReport& own, ConnectionToRank0 connection);
 
 }  // namespace argosy::watch

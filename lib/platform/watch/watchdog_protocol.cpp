@@ -30,8 +30,8 @@ constexpr int kMaxTurns = 20;
 /// The first byte of a message.
 enum class Message : char {
     RankIsLate,   // to rank 0: a wait of the sender is late, check all ranks
-    AskReport,    // from rank 0, answered by Report
-    Report,       // the sender's waits and operations (report.h)
+    AskReport,    // from rank 0, answered by RankReport
+    RankReport,   // the sender's waits and operations (report.h)
     NothingLate,  // from rank 0: it has checked all ranks
     FailWaits,    // from rank 0: which ranks are late; the receiver's waits fail
     End,          // the receiver's process ends
@@ -71,7 +71,7 @@ class Watchdog::Protocol {
             if (connections_.rank() != 0 && file_is_new())
                 connections_.send(0, message(Message::FileWritten, state_.flight_file.error()));
             take_call();
-            const Report own = report();
+            const RankReport own = report();
             const bool fails = !own.error.empty() && !any_rank_left_;
             const bool late = fails || (own.is_late() && !(quiet_ && quiet_->has_time_left()));
             if (connections_.rank() == 0) {
@@ -96,8 +96,8 @@ class Watchdog::Protocol {
 
     /// This rank's report. If the thread that queries CUDA has been blocked for longer than the timeout, the
     /// report contains an error.
-    Report report() {
-        Report own;
+    RankReport report() {
+        RankReport own;
         if (state_.gpu) {
             State::GpuReport latest = state_.last_gpu_report();
             if (latest.at_seconds != last_report_seconds_) {
@@ -144,10 +144,10 @@ class Watchdog::Protocol {
                 break;
             case Message::AskReport:
                 hear_rank_0();
-                connections_.send(0, message(Message::Report, report().text()));
+                connections_.send(0, message(Message::RankReport, report().text()));
                 break;
-            case Message::Report:
-                reports_[sender] = Report::parse(text.substr(1));
+            case Message::RankReport:
+                reports_[sender] = RankReport::parse(text.substr(1));
                 break;
             case Message::NothingLate:
                 silence_.reset();
@@ -333,7 +333,7 @@ class Watchdog::Protocol {
         silence_ = {PollTimer(bounds_.silence)};
     }
 
-    void report_alone(const Report& own) {
+    void report_alone(const RankReport& own) {
         wait_for_turn();
         const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
         const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
@@ -372,7 +372,7 @@ class Watchdog::Protocol {
     /// until the file system answers another rank.
     std::optional<PollTimer> quiet_;
     std::set<int> disconnected_, answered_;
-    std::map<int, Report> reports_;
+    std::map<int, RankReport> reports_;
     std::map<int, FlightDigest> digests_;
     std::map<int, std::vector<DescribedOp>> ops_;
     std::map<int, std::string> files_;  // why a rank could not write its file; empty: it could

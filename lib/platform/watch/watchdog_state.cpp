@@ -43,7 +43,7 @@ void Watchdog::State::poll_gpu_until_leaving() {
     bool warned = false;
     for (double last = seconds_now(); sleep(pause);) {
         const double now = seconds_now();
-        Report report;
+        RankReport report;
         try {
             cuda::set_device(device);
             report = poll_gpu(std::min(now - last, 2 * pause));
@@ -61,10 +61,10 @@ void Watchdog::State::poll_gpu_until_leaving() {
     set(gpu_thread_ended);
 }
 
-Report Watchdog::State::poll_gpu(double elapsed_seconds) const {
+RankReport Watchdog::State::poll_gpu(double elapsed_seconds) const {
     std::vector<LaunchQueue::QueueState> states;
     for (const auto& queue : gpu->queues()) states.push_back(queue->poll(elapsed_seconds));
-    Report report = Report::of(states, limit());
+    RankReport report = RankReport::of(states, limit());
     for (const auto& lane : gpu->lanes()) {
         try {
             lane->require_health();

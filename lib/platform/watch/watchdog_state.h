@@ -45,7 +45,7 @@ struct Bounds {
 struct Watchdog::State {
     /// The last report of the thread that queries CUDA, and its time.
     struct GpuReport {
-        Report report;
+        RankReport report;
         double at_seconds = 0;
     };
 
@@ -61,7 +61,7 @@ struct Watchdog::State {
 
     /// The loop of the thread that queries CUDA and NCCL; poll_gpu() is one pass of the loop.
     void poll_gpu_until_leaving();
-    Report poll_gpu(double elapsed_seconds) const;
+    RankReport poll_gpu(double elapsed_seconds) const;
     [[noreturn]] void end_process() const;
     void answer();  // runs what answer_calls_with() was given; the second time does nothing
 
@@ -87,7 +87,7 @@ struct Watchdog::State {
         const std::lock_guard lock(mutex);
         limit_ = limit;
     }
-    void store(Report report) {
+    void store(RankReport report) {
         const std::lock_guard lock(mutex);
         gpu_report = {std::move(report), seconds_now()};
     }

@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "bench/mpi_backend.h"
 #include "bench/nccl_backend.h"
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 #include "nccl/device_id.h"
 
 namespace argosy::bench {

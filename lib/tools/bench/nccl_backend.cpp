@@ -34,9 +34,9 @@ void NcclBackend::make_communicator(const mpi::Comm& group) {
                          setup_.timeout_seconds)) {
         throw WaitTimeout();
     }
-    const auto made = std::make_shared<std::unique_ptr<nccl::Communicator>>();
+    const auto made = std::make_shared<std::unique_ptr<nccl::Comm>>();
     run_with_timeout([made, id, size = group.size(), rank = group.rank()] {
-        *made = std::make_unique<nccl::Communicator>(id, size, rank);
+        *made = std::make_unique<nccl::Comm>(id, size, rank);
     });
     handles_->communicator = std::move(*made);
 }
@@ -61,13 +61,13 @@ void NcclBackend::read(std::span<std::byte> to, const std::byte* from) const {
 }
 
 void NcclBackend::all_gather(const Call& call) {
-    launch("all_gather", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+    launch("all_gather", call, [call](const nccl::Comm& ranks, const cuda::Stream& stream) {
         ranks.all_gather(call.out, call.in, call.count, call.type, stream);
     });
 }
 
 void NcclBackend::all_reduce(const Call& call) {
-    launch("all_reduce", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+    launch("all_reduce", call, [call](const nccl::Comm& ranks, const cuda::Stream& stream) {
         ranks.all_reduce(call.out, call.in, call.count, call.type, call.reduction, stream);
     });
 }
@@ -75,44 +75,44 @@ void NcclBackend::all_reduce(const Call& call) {
 void NcclBackend::all_to_all(const Call& call) {
     const size_t bytes = call.count * static_cast<size_t>(size()) * size_bytes(call.type);
     const std::byte* const in = send_buffer(call, bytes);
-    launch("all_to_all", call, [call, in](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+    launch("all_to_all", call, [call, in](const nccl::Comm& ranks, const cuda::Stream& stream) {
         ranks.all_to_all(call.out, in, call.count, call.type, stream);
     });
 }
 
 void NcclBackend::broadcast(const Call& call) {
-    launch("broadcast", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+    launch("broadcast", call, [call](const nccl::Comm& ranks, const cuda::Stream& stream) {
         ranks.broadcast(call.out, call.in, call.count, call.type, call.root, stream);
     });
 }
 
 void NcclBackend::gather(const Call& call) {
-    launch("gather", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+    launch("gather", call, [call](const nccl::Comm& ranks, const cuda::Stream& stream) {
         ranks.gather(call.out, call.in, call.count, call.type, call.root, stream);
     });
 }
 
 void NcclBackend::reduce(const Call& call) {
-    launch("reduce", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+    launch("reduce", call, [call](const nccl::Comm& ranks, const cuda::Stream& stream) {
         ranks.reduce(call.out, call.in, call.count, call.type, call.reduction, call.root, stream);
     });
 }
 
 void NcclBackend::reduce_scatter(const Call& call) {
-    launch("reduce_scatter", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+    launch("reduce_scatter", call, [call](const nccl::Comm& ranks, const cuda::Stream& stream) {
         ranks.reduce_scatter(call.out, call.in, call.count, call.type, call.reduction, stream);
     });
 }
 
 void NcclBackend::scatter(const Call& call) {
-    launch("scatter", call, [call](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+    launch("scatter", call, [call](const nccl::Comm& ranks, const cuda::Stream& stream) {
         ranks.scatter(call.out, call.in, call.count, call.type, call.root, stream);
     });
 }
 
 void NcclBackend::send_receive(const Call& call) {
     const std::byte* const in = send_buffer(call, call.count * size_bytes(call.type));
-    launch("send_receive", call, [call, in](const nccl::Communicator& ranks, const cuda::Stream& stream) {
+    launch("send_receive", call, [call, in](const nccl::Comm& ranks, const cuda::Stream& stream) {
         nccl::launch_together([&] {
             const int before = (ranks.rank() + ranks.size() - 1) % ranks.size();
             const int next = (ranks.rank() + 1) % ranks.size();

@@ -16,7 +16,7 @@
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 #include "mpi/comm.h"
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 #include "nccl/connection_log.h"
 
 namespace argosy::bench {
@@ -66,9 +66,9 @@ class NcclBackend : public Backend {
     struct Handles {
         explicit Handles(cuda::Stream made) : stream(std::move(made)) {}
         cuda::Stream stream;
-        std::unique_ptr<nccl::Communicator> communicator;
+        std::unique_ptr<nccl::Comm> communicator;
     };
-    using Launch = std::function<void(const nccl::Communicator&, const cuda::Stream&)>;
+    using Launch = std::function<void(const nccl::Comm&, const cuda::Stream&)>;
 
     /// A kind of operation. NCCL may make new connections when the kind changes.
     struct Kind {

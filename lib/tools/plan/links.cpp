@@ -40,9 +40,9 @@ struct Sample {
 };
 
 /// A report and what follows from it.
-class Report {
+class BenchFile {
   public:
-    explicit Report(const std::string& path) : path_(path) {
+    explicit BenchFile(const std::string& path) : path_(path) {
         constexpr int64_t kMaxBytes = 256 << 20;
         const ordered_json json = parse_json(read_text(path, kMaxBytes), "--links " + path);
         if (!json.is_object() || json.value("format", ordered_json()) != "argosy nccl-bench")
@@ -222,14 +222,14 @@ class Report {
 }  // namespace
 
 void take_links(Machine& machine, const std::string& paths, int num_ranks) {
-    std::vector<Report> reports;
+    std::vector<BenchFile> reports;
     std::istringstream list(paths);
     for (std::string path; std::getline(list, path, ',');) {
         reports.emplace_back(path).check_fits(machine, num_ranks);
     }
     for (const bool between : {false, true}) {
         Links& links = between ? machine.between_nodes : machine.in_node;
-        for (const Report& report : reports) {
+        for (const BenchFile& report : reports) {
             const std::optional<Link> link = report.link(between, machine.in_node);
             if (!link) continue;
             if (links.measured.empty()) links.usual = *link;

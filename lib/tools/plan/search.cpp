@@ -14,7 +14,7 @@
 #include "config/schema.h"
 #include "observe/shortage.h"
 #include "plan/overlap.h"
-#include "plan/report.h"
+#include "plan/plan_text.h"
 #include "plan/search_space.h"
 
 namespace argosy::plan {

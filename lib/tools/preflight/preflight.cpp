@@ -8,7 +8,7 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "cuda/device.h"
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 #include "preflight/compare_speeds.h"
 #include "preflight/read_facts.h"
 
@@ -78,7 +78,7 @@ std::optional<std::string> shared_cores(const Cluster& cluster, const std::vecto
 }
 
 /// Decisions that rank 0 makes from the facts.
-struct Plan {
+struct Decisions {
     bool measures, compares;
 };
 
@@ -125,7 +125,7 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
             report.why_not_measured ? report.why_not_measured : shared_cores(report.cluster, report.nodes);
     }
     const auto [measures, compares] =
-        control.exchange(Plan{!report.why_not_measured, !report.why_not_compared}).front();
+        control.exchange(Decisions{!report.why_not_measured, !report.why_not_compared}).front();
     if (!compares) {
         options.seconds_each = kSecondsIfNotCompared;
         options.max_bytes = kMaxBytesIfNotCompared;

@@ -29,7 +29,7 @@ constexpr int64_t kMinSteps = 10;     // of a run that is explained
 constexpr size_t kMinWindows = 4;     // before a window that is compared
 constexpr size_t kMaxWindows = 500;   // that are compared; older ones are forgotten
 constexpr double kFall = 0.8;         // of the speed that nine of ten windows reach
-constexpr double kGrownShare = 0.05;  // of a finding that explains a fall
+constexpr double kGrownShare = 0.05;  // of a cause that explains a fall
 
 /// The run, as the rules see it.
 struct Case {
@@ -282,8 +282,8 @@ Observed& Observed::operator+=(const Observed& more) {
     return *this;
 }
 
-std::vector<Finding> diagnose(const Observed& observed, const RunFacts& facts) {
-    std::vector<Finding> found;
+std::vector<Cause> diagnose(const Observed& observed, const RunFacts& facts) {
+    std::vector<Cause> found;
     for (const std::string& text : facts.slow_settings) found.push_back({"settings", 1, text});
     for (const std::string& text : observed.slow_ranks) found.push_back({"slow ranks", 1, text});
     const Case run{observed, facts};
@@ -291,7 +291,7 @@ std::vector<Finding> diagnose(const Observed& observed, const RunFacts& facts) {
         const double share = rule.share(run);
         if (share > rule.limit) found.push_back({rule.name, share, rule.text(run, share)});
     }
-    std::ranges::stable_sort(found, std::greater<>(), &Finding::share);
+    std::ranges::stable_sort(found, std::greater<>(), &Cause::share);
     return found;
 }
 
@@ -366,7 +366,7 @@ void Diagnosis::end_window(int64_t step) {
     run_ += std::exchange(window_, {});
 }
 
-/// The parts that grew since the median window, and the findings that are new or have grown since.
+/// The parts that grew since the median window, and the causes that are new or have grown since.
 std::string Diagnosis::fall_text(int64_t step, Window now, const Window& usual) const {
     now.observed.slow_ranks = ranks_.slow_ranks().now();
     const int64_t count = now.observed.num_steps;
@@ -378,9 +378,9 @@ std::string Diagnosis::fall_text(int64_t step, Window now, const Window& usual) 
     const std::string growth = growth_text(parts_of(usual.observed.times, usual.observed.num_steps),
                                            parts_of(now.observed.times, count));
     if (!growth.empty()) text += ": " + growth;
-    const std::vector<Finding> known = diagnose(usual.observed, facts_);
-    for (const Finding& found : diagnose(now.observed, facts_)) {
-        const auto same = std::ranges::find(known, std::string_view(found.rule), &Finding::rule);
+    const std::vector<Cause> known = diagnose(usual.observed, facts_);
+    for (const Cause& found : diagnose(now.observed, facts_)) {
+        const auto same = std::ranges::find(known, std::string_view(found.rule), &Cause::rule);
         if (same == known.end() || found.share > same->share + kGrownShare) text += "; " + found.text;
     }
     return text;
@@ -390,9 +390,9 @@ void Diagnosis::end() {
     run_ += std::exchange(window_, {});
     if (!explains_ || run_.num_steps + kStartUpSteps < kMinSteps) return;
     run_.slow_ranks = ranks_.slow_ranks().in_run();
-    std::vector<Finding> found = diagnose(run_, facts_);
+    std::vector<Cause> found = diagnose(run_, facts_);
     if (found.size() > kMaxFindings) found.resize(kMaxFindings);
-    for (const Finding& finding : found) spdlog::info("diagnosis ({}): {}", finding.rule, finding.text);
+    for (const Cause& cause : found) spdlog::info("diagnosis ({}): {}", cause.rule, cause.text);
 }
 
 }  // namespace argosy::observe

@@ -53,14 +53,14 @@ struct Observed {
     Observed& operator+=(const Observed& more);
 };
 
-struct Finding {
+struct Cause {
     const char* rule = "";  // its name in the table of rules
     double share = 0;       // of the time; 1 for faults that have no share
     std::string text = {};  // cause and remedy
 };
 
 /// Applies all rules. The largest share comes first. Empty if no part of the time stands out.
-std::vector<Finding> diagnose(const Observed& observed, const RunFacts& facts);
+std::vector<Cause> diagnose(const Observed& observed, const RunFacts& facts);
 
 /// Milliseconds of a step by part: "data", "compute", "exposed tp", ...
 using StepParts = std::map<std::string, double>;
@@ -82,7 +82,7 @@ class Diagnosis {
     /// falls.
     void add(const StepMetrics& step);
 
-    /// Logs the findings about the run, if it had enough steps.
+    /// Logs the causes that hold for the run, if it had enough steps.
     void end();
 
   private:

@@ -125,8 +125,8 @@ void Checkpointer::require_space_for_step() const {
     require_space(options_->folder, num_bytes, "the next checkpoint of this run");
 }
 
-checkpoint::Plan Checkpointer::plan_of(bool model_only) const {
-    checkpoint::Plan plan{.grid = writer_grid(state_.mesh()), .tensors = weights_};
+checkpoint::SavePlan Checkpointer::plan_of(bool model_only) const {
+    checkpoint::SavePlan plan{.grid = writer_grid(state_.mesh()), .tensors = weights_};
     const auto& type = options_->checkpoint.export_dtype;
     if (!model_only) plan.tensors.insert(plan.tensors.end(), moments_.begin(), moments_.end());
     for (checkpoint::CutTensor& tensor : plan.tensors)

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "checkpoint/hash.h"
-#include "checkpoint/plan.h"
+#include "checkpoint/save_plan.h"
 #include "checkpoint/table.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
@@ -76,7 +76,7 @@ class Checkpointer {
         bool model_only = false;
         std::string state;       // JSON
         checkpoint::Hash nonce;  // the same in all shards of one save, and in no other save
-        checkpoint::Plan plan;
+        checkpoint::SavePlan plan;
         std::shared_ptr<const ShardCopy> copy;
         /// The bytes of each slab of the writer, in `copy`.
         std::vector<std::span<const std::byte>> bytes;
@@ -94,7 +94,7 @@ class Checkpointer {
     void log_memory();
     void log_end() const;
     void require_space_for_step() const;
-    checkpoint::Plan plan_of(bool model_only) const;
+    checkpoint::SavePlan plan_of(bool model_only) const;
     void export_last(int64_t step);
 
     bool is_async() const { return options_->checkpoint.async_mode == config::AsyncMode::Async; }

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "checkpoint/plan.h"
+#include "checkpoint/save_plan.h"
 #include "checkpoint/tensor_source.h"
 #include "comm/mesh.h"
 #include "layout/param_spec.h"

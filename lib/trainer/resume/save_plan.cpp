@@ -14,8 +14,8 @@
 namespace argosy::resume {
 namespace {
 
-using checkpoint::Cut;
 using checkpoint::CutTensor;
+using checkpoint::GridCut;
 using layout::Axis;
 using layout::MeshShape;
 using layout::ParamSpec;
@@ -40,7 +40,7 @@ class Choice {
 
 /// The cut of the parameter over `axes`. If the parameter is not cut over `axes`, all writers of these axes
 /// hold the same slab, and one of them writes it.
-Cut cut_over(const ParamSpec& spec, layout::AxisSet axes, const MeshShape& mesh, Choice& choice) {
+GridCut cut_over(const ParamSpec& spec, layout::AxisSet axes, const MeshShape& mesh, Choice& choice) {
     const auto cut = std::ranges::find(spec.cuts, axes, &layout::Cut::axes);
     if (cut == spec.cuts.end()) return {.first = choice.of(mesh.degree(axes))};
     return {.dim = cut->dim, .parts = cut->parts, .first = choice.of(mesh.degree(axes) / cut->parts)};
@@ -54,13 +54,13 @@ int pipeline_rank(const ParamSpec& spec, Choice& choice) {
 /// The cut over the ranks of the replicate axis, which hold the same slab. They share the rows of the
 /// tensor's largest slab if the parts are large enough (kMinSlabBytes) and equal, so that one view can map
 /// all parts. Otherwise one of them writes the slab.
-Cut cut_over_replicas(const CutTensor& tensor, int degree, Choice& choice) {
+GridCut cut_over_replicas(const CutTensor& tensor, int degree, Choice& choice) {
     layout::Slab largest = layout::whole(tensor.info.shape);
-    for (const Cut& cut : tensor.cuts) largest = checkpoint::chunk_of(std::move(largest), cut, 0);
+    for (const GridCut& cut : tensor.cuts) largest = checkpoint::chunk_of(std::move(largest), cut, 0);
     const int64_t num_bytes = largest.num_elements() * size_bytes(tensor.info.type);
     const bool shared = degree > 1 && !largest.size.empty() && largest.size[0] % degree == 0 &&
                         num_bytes / degree >= kMinSlabBytes;
-    return shared ? Cut{.parts = degree} : Cut{.first = choice.of(degree)};
+    return shared ? GridCut{.parts = degree} : GridCut{.first = choice.of(degree)};
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const ParamSpec& spec
 
 std::vector<CutTensor> gather_tensors(const std::vector<CutTensor>& own, const MeshShape& mesh,
                                       comm::Communicator& control) {
-    const std::string own_plan = checkpoint::to_json(checkpoint::Plan{writer_grid(mesh), own});
+    const std::string own_plan = checkpoint::to_json(checkpoint::SavePlan{writer_grid(mesh), own});
     std::vector<CutTensor> all;
     std::set<std::string> names;
     for (int rank = 0; rank < mesh.degree(Axis::Pipeline); ++rank) {

@@ -1,11 +1,11 @@
 // Plans which slab of each tensor a rank writes in a save. Translates the cuts of a parameter over the mesh
-// (layout/param_spec.h) into cuts over the grid of writers (checkpoint/plan.h). Ranks that hold the same slab
-// share the writing.
+// (layout/param_spec.h) into cuts over the grid of writers (checkpoint/save_plan.h). Ranks that hold the same
+// slab share the writing.
 #pragma once
 
 #include <vector>
 
-#include "checkpoint/plan.h"
+#include "checkpoint/save_plan.h"
 #include "comm/communicator.h"
 #include "layout/param_spec.h"
 

@@ -21,7 +21,7 @@ constexpr int64_t kAlignmentBytes = 64;  // alignment of each slab in the copy: 
 
 }  // namespace
 
-std::vector<HeldSlab> written_slabs(std::span<const HeldSlab> held, const checkpoint::Plan& plan,
+std::vector<HeldSlab> written_slabs(std::span<const HeldSlab> held, const checkpoint::SavePlan& plan,
                                     int writer) {
     std::map<std::string_view, const HeldSlab*> by_name;
     for (const HeldSlab& each : held) by_name[each.tensor.name] = &each;

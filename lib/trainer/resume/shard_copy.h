@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/plan.h"
+#include "checkpoint/save_plan.h"
 #include "cuda/memory.h"
 #include "resume/run_state.h"
 
@@ -18,7 +18,8 @@ namespace argosy::resume {
 /// Returns the slabs that writer `writer` of the plan (this rank) writes, in the order of
 /// checkpoint::slabs_of(). HeldSlab::tensor has the plan's element type. HeldSlab::elements is a view of
 /// `held`, whose type may differ. REQUIRES: each slab consists of rows of a slab of `held`.
-std::vector<HeldSlab> written_slabs(std::span<const HeldSlab> held, const checkpoint::Plan& plan, int writer);
+std::vector<HeldSlab> written_slabs(std::span<const HeldSlab> held, const checkpoint::SavePlan& plan,
+                                    int writer);
 
 /// Host memory for the copy of one save after another, allocated at the first save and then reused.
 class ShardCopy {

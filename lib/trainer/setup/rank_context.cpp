@@ -12,7 +12,7 @@
 #include "cuda/device.h"
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 #include "setup/converters.h"
 #include "setup/options.h"
 #include "setup/process.h"

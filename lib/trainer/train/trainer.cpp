@@ -125,8 +125,8 @@ parallel::Program forward_program(const TrainerOptions& options, const comm::Mes
 }
 
 /// Everything that can be refused, made before the model takes memory.
-struct Trainer::Plan {
-    Plan(const TrainerOptions& options, const comm::Mesh& mesh)
+struct Trainer::Parts {
+    Parts(const TrainerOptions& options, const comm::Mesh& mesh)
         : placement(place_parameters(options, mesh.shape())),
           program(make_program(options, mesh, placement)) {}
 
@@ -135,11 +135,11 @@ struct Trainer::Plan {
 };
 
 Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
-    : Trainer(options, mesh, Plan(options, mesh)) {}
+    : Trainer(options, mesh, Parts(options, mesh)) {}
 
-Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Plan& plan)
+Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Parts& parts)
     : seed_(options.model.seed),
-      model_(options.spec, plan.placement, mesh, options.model),
-      step_(model_, mesh, {model_, mesh, plan.program, options.executor}, step_options(options)) {}
+      model_(options.spec, parts.placement, mesh, options.model),
+      step_(model_, mesh, {model_, mesh, parts.program, options.executor}, step_options(options)) {}
 
 }  // namespace argosy::train

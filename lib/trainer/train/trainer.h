@@ -53,8 +53,8 @@ class Trainer {
     uint64_t seed() const { return seed_; }
 
   private:
-    struct Plan;
-    Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Plan& plan);
+    struct Parts;
+    Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Parts& parts);
 
     uint64_t seed_;
     parallel::ParallelModel model_;

@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "cublas/choices.h"
 #include "cublas/matmul.h"
-#include "cublas/with_cuda/plan.h"
+#include "cublas/with_cuda/product_plan.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
 
@@ -55,7 +55,7 @@ int version() { return static_cast<int>(cublasLtGetVersion()); }
 struct Multiplier::State {
     /// A problem that run() has seen.
     struct Known {
-        Plan plan;
+        ProductPlan plan;
         Algorithm algorithm{};
         explicit Known(const Operands& operands) : plan(operands) {}
     };
@@ -88,8 +88,9 @@ struct Multiplier::State {
     }
     /// Throws NoAlgorithm.
     Known& known(const Product& product, const Operands& operands, CUstream_st* stream);
-    Algorithm choose(Plan& plan, const Product& product, const Operands& operands, CUstream_st* stream);
-    Algorithm time(Plan& plan, std::span<const Algorithm> candidates, const Operands& operands,
+    Algorithm choose(ProductPlan& plan, const Product& product, const Operands& operands,
+                     CUstream_st* stream);
+    Algorithm time(ProductPlan& plan, std::span<const Algorithm> candidates, const Operands& operands,
                    const cuda::StreamView& stream);
 
     MultiplierOptions options;
@@ -118,7 +119,7 @@ Multiplier::State::Known& Multiplier::State::known(const Product& product, const
     return added->second;
 }
 
-Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Operands& operands,
+Algorithm Multiplier::State::choose(ProductPlan& plan, const Product& product, const Operands& operands,
                                     CUstream_st* stream_handle) {
     if (const auto found = remembered.find(operands.problem); found != remembered.end()) {
         if (plan.supports(handle.get(), found->second, options.workspace_bytes)) return found->second;
@@ -137,8 +138,8 @@ Algorithm Multiplier::State::choose(Plan& plan, const Product& product, const Op
     return timed ? time(plan, candidates, operands, stream) : candidates[0];
 }
 
-Algorithm Multiplier::State::time(Plan& plan, std::span<const Algorithm> candidates, const Operands& operands,
-                                  const cuda::StreamView& stream) {
+Algorithm Multiplier::State::time(ProductPlan& plan, std::span<const Algorithm> candidates,
+                                  const Operands& operands, const cuda::StreamView& stream) {
     const Problem& p = operands.problem;
     Operands trial = operands;
     std::shared_ptr<std::byte> scratch;

@@ -1,5 +1,5 @@
-// A Plan holds the cuBLASLt descriptors of a problem: it finds algorithms for the problem and launches its
-// products. by_time() compares algorithms; check() and explain() handle cuBLASLt's errors.
+// A ProductPlan holds the cuBLASLt descriptors of a problem: it finds algorithms for the problem and launches
+// its products. by_time() compares algorithms; check() and explain() handle cuBLASLt's errors.
 #pragma once
 
 #include <cublasLt.h>
@@ -21,12 +21,12 @@ struct DestroyHandle {
 };
 using Handle = std::unique_ptr<cublasLtContext, DestroyHandle>;
 
-class Plan {
+class ProductPlan {
   public:
     /// For the operands' problem. launch() sets the pointers of each product.
-    explicit Plan(const Operands& operands);
-    Plan(const Plan&) = delete;  // the descriptors stay where they were made
-    Plan& operator=(const Plan&) = delete;
+    explicit ProductPlan(const Operands& operands);
+    ProductPlan(const ProductPlan&) = delete;  // the descriptors stay where they were made
+    ProductPlan& operator=(const ProductPlan&) = delete;
 
     /// Adds at most `max_algorithms` to `found`, the one that cuBLASLt expects to be fastest first. Returns
     /// cuBLASLt's status.
@@ -54,13 +54,14 @@ class Plan {
     cublasLtMatrixLayoutOpaque_t a_, b_, d_;
 };
 
-/// Sorts algorithms for a product by their time, the fastest first: the few fastest of those that it has tried
-/// after `max_seconds`, at least one, without those that cuBLASLt refuses. Runs them on the operands' matrices
-/// and waits for the stream. REQUIRES: D is scratch memory if the product adds to D. Otherwise D holds the
-/// product, or garbage, afterwards.
-std::vector<Algorithm> by_time(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
-                               const Operands& operands, std::span<std::byte> workspace,
-                               const cuda::StreamView& stream, double max_seconds);
+/// Sorts algorithms for a product by their time, the fastest first: the few fastest of those that it has
+/// tried after `max_seconds`, at least one, without those that cuBLASLt refuses. Runs them on the operands'
+/// matrices and waits for the stream. REQUIRES: D is scratch memory if the product adds to D. Otherwise D
+/// holds the product, or garbage, afterwards.
+std::vector<Algorithm> by_time(ProductPlan& plan, cublasLtContext* handle,
+                               std::span<const Algorithm> algorithms, const Operands& operands,
+                               std::span<std::byte> workspace, const cuda::StreamView& stream,
+                               double max_seconds);
 
 /// Sets D to zero, or to the addend, which is the result if k = 0.
 void write_empty_sum(const Operands& operands, const cuda::StreamView& stream);

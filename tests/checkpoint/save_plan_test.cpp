@@ -1,5 +1,5 @@
 // The slabs that follow from a plan, and the views that a manifest has of them.
-#include "checkpoint/plan.h"
+#include "checkpoint/save_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(Plan, CutsAlongTheAxesInTheirOrder) {
+TEST(SavePlan, CutsAlongTheAxesInTheirOrder) {
     // Two pipeline ranks, four tensor ranks of which pairs hold the same half of the columns, three shards.
     const std::vector<int> grid = {2, 4, 3};
     const CutTensor tensor{{"w", ElementType::Float32, {7, 10}},
@@ -29,12 +29,12 @@ TEST(Plan, CutsAlongTheAxesInTheirOrder) {
     EXPECT_EQ(slab_of(grid, two_rows, 2), std::nullopt);  // more parts than rows
 }
 
-TEST(Plan, GivesEachElementToOneWriter) {
+TEST(SavePlan, GivesEachElementToOneWriter) {
     Random random(3);
     const Sample sample = random_sample(random, 6);
     for (int round = 0; round < 200; ++round) {
         const int num_writers = 1 + static_cast<int>(below(random, 24));
-        const Plan plan = random_plan(random, sample.tensors, num_writers);
+        const SavePlan plan = random_plan(random, sample.tensors, num_writers);
         for (const CutTensor& tensor : plan.tensors) {
             const layout::Slab wanted = random_slab(random, tensor.info);
             std::map<int, layout::Slab> visited, expected;
@@ -54,9 +54,9 @@ TEST(Plan, GivesEachElementToOneWriter) {
     }
 }
 
-TEST(Plan, TheSaveIsThatOfOnePlan) {
-    const Plan plan{.grid = {4}, .tensors = {{{"w", ElementType::Float32, {8}}, {{.parts = 4}}}}};
-    Plan other = plan;
+TEST(SavePlan, TheSaveIsThatOfOnePlan) {
+    const SavePlan plan{.grid = {4}, .tensors = {{{"w", ElementType::Float32, {8}}, {{.parts = 4}}}}};
+    SavePlan other = plan;
     EXPECT_EQ(set_of({1, 2}, plan), set_of({1, 2}, other));
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 3}, plan));
     other.tensors[0].cuts[0] = {.parts = 2, .first = 1};
@@ -66,10 +66,10 @@ TEST(Plan, TheSaveIsThatOfOnePlan) {
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 2}, other));
 }
 
-TEST(Plan, LaysTheSlabsOfATensorOutAlike) {
+TEST(SavePlan, LaysTheSlabsOfATensorOutAlike) {
     // A norm is on one of two tensor ranks, after the matrices of both; its gap on the other one is not
     // there.
-    const Plan plan{
+    const SavePlan plan{
         .grid = {2, 2},
         .tensors = {{{"norm", ElementType::Float32, {8}}, {{.first = 1}, {.parts = 2}}},
                     {{"a", ElementType::Float32, {8, 3}}, {{.dim = 0, .parts = 2}, {.dim = 0, .parts = 2}}},
@@ -110,12 +110,13 @@ TEST(Views, JoinNeighboursOnTheGrid) {
         Sample sample;
         for (const char* name : {"rows", "columns", "shards", "replicas"})
             sample.add(random, {name, ElementType::Float32, {rows, 6}});
-        const Cut all{};
-        const Plan plan{.grid = {2, 3, 4},
-                        .tensors = {{sample.tensors[0], {{.parts = 2}, {.parts = 3}, {.parts = 4}}},
-                                    {sample.tensors[1], {{.dim = 1, .parts = 2}, {.parts = 3}, {.first = 2}}},
-                                    {sample.tensors[2], {{.first = 1}, {.parts = 3}, {.first = 3}}},
-                                    {sample.tensors[3], {all, {.parts = 3}, {.parts = 4}}}}};
+        const GridCut all{};
+        const SavePlan plan{
+            .grid = {2, 3, 4},
+            .tensors = {{sample.tensors[0], {{.parts = 2}, {.parts = 3}, {.parts = 4}}},
+                        {sample.tensors[1], {{.dim = 1, .parts = 2}, {.parts = 3}, {.first = 2}}},
+                        {sample.tensors[2], {{.first = 1}, {.parts = 3}, {.first = 3}}},
+                        {sample.tensors[3], {all, {.parts = 3}, {.parts = 4}}}}};
         const Hash nonce{1, 2};
         write_shards(random, start_step(folder / "", 7, plan.num_writers()), sample, nonce, plan);
         commit_step(folder / "", sample_description(), nonce, plan, {});
@@ -129,9 +130,10 @@ TEST(Views, ReachShardsInFolders) {
     const ScratchFolder folder;
     Sample sample;
     for (const char* name : {"a", "b"}) sample.add(random, {name, ElementType::Float32, {14, 22}});
-    const Plan plan{.grid = {7, 11, 13},
-                    .tensors = {{sample.tensors[0], {{.parts = 7}, {.dim = 1, .parts = 11}, {.first = 12}}},
-                                {sample.tensors[1], {{.first = 6}, {.first = 10}, {.parts = 13}}}}};
+    const SavePlan plan{
+        .grid = {7, 11, 13},
+        .tensors = {{sample.tensors[0], {{.parts = 7}, {.dim = 1, .parts = 11}, {.first = 12}}},
+                    {sample.tensors[1], {{.first = 6}, {.first = 10}, {.parts = 13}}}}};
     const Hash nonce{1, 2};
     write_shards(random, start_step(folder / "", 7, plan.num_writers()), sample, nonce, plan);
     commit_step(folder / "", sample_description(), nonce, plan, {});

@@ -1,4 +1,4 @@
-// Plans the conversion of each tensor and transfers the bytes: reads, checks and converts at most 2 MiB at a
+// Plans the conversion of each tensor and runs it: reads, checks and converts at most 2 MiB at a
 // time and passes them on. A large tensor is never in memory as a whole.
 #pragma once
 
@@ -18,29 +18,29 @@
 
 namespace argosy::interop {
 
-struct Transfer {
+struct TensorConversion {
     const checkpoint::TensorInfo* from = nullptr;
     checkpoint::TensorInfo to;  // same name and shape
 };
 
 enum class Content { Everything, ModelOnly };
 
-/// The transfers of all tensors, or of the weights alone. If `type` is given, weights are converted to
+/// The conversions of all tensors, or of the weights alone. If `type` is given, weights are converted to
 /// `type`; the optimizer's state keeps its types. The pointers in the result point into `source`.
-std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
-                                     std::optional<ElementType> type);
+std::vector<TensorConversion> plan_conversions(const ModelSource& source, Content content,
+                                               std::optional<ElementType> type);
 
-struct TransferOptions {
+struct StreamOptions {
     int num_threads = 1;
     ByteProgress* progress = nullptr;  // counts bytes of the source
-    // Called before each slab is read; true ends the transfer with a RunError.
+    // Called before each slab is read; true ends the conversion with a RunError.
     std::function<bool()> stopped = {};
 };
 
 /// Receives the next slab of a tensor: at most 2 MiB of consecutive elements. Called from several threads,
 /// for different tensors.
 using Receiver =
-    std::function<void(size_t transfer, const layout::Slab& slab, std::span<const std::byte> bytes)>;
+    std::function<void(size_t conversion, const layout::Slab& slab, std::span<const std::byte> bytes)>;
 
 /// The numbers of a tensor's elements that are NaN or infinite.
 struct NotFinite {
@@ -48,16 +48,17 @@ struct NotFinite {
     int64_t too_large = 0;  // finite in the source, infinite after the conversion
 
     /// A line for people that names the tensor; empty if all elements are finite.
-    std::string text(const Transfer& transfer) const;
+    std::string text(const TensorConversion& conversion) const;
 };
 
 /// Transfers all tensors completely. Returns what is not finite in each. UserError if the source's bytes do
 /// not match their checks.
-std::vector<NotFinite> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
-                                     const TransferOptions& transfer_options, const Receiver& receive);
+std::vector<NotFinite> run_conversions(const ModelSource& source,
+                                       const std::vector<TensorConversion>& conversions,
+                                       const StreamOptions& stream_options, const Receiver& receive);
 
-/// Bytes of the source that the transfers read.
-int64_t num_source_bytes(const std::vector<Transfer>& transfers);
+/// Bytes of the source that the conversions read.
+int64_t num_source_bytes(const std::vector<TensorConversion>& conversions);
 
 /// Calls job(i, thread) once for each i below `num_jobs` from `num_threads` threads; jobs start in ascending
 /// order. After an exception no job starts, running jobs finish, and run_in_threads() throws the first

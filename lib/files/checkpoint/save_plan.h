@@ -18,24 +18,24 @@ namespace argosy::checkpoint {
 /// How one axis of the grid, of `degree` writers, cuts a tensor: dim `dim` into `parts` chunks
 /// (layout::chunk). Coordinate first + i * (degree / parts) of the axis holds chunk i; other coordinates hold
 /// none.
-struct Cut {
+struct GridCut {
     int dim = 0, parts = 1, first = 0;
-    bool operator==(const Cut&) const = default;
+    bool operator==(const GridCut&) const = default;
 };
 
 /// A tensor, and how it is cut.
 struct CutTensor {
     TensorInfo info;
-    std::vector<Cut> cuts;  // one for each axis of the grid
+    std::vector<GridCut> cuts;  // one for each axis of the grid
     bool operator==(const CutTensor&) const = default;
 };
 
 /// All tensors of a save, in the order of the manifest. Writers are numbered row-major in the grid.
-struct Plan {
+struct SavePlan {
     std::vector<int> grid;
     std::vector<CutTensor> tensors;
     int num_writers() const;
-    bool operator==(const Plan&) const = default;
+    bool operator==(const SavePlan&) const = default;
 };
 
 /// A slab, and the tensor that it is cut from.
@@ -47,20 +47,20 @@ struct TensorSlab {
 
 /// UserError, which begins with `place`, unless the grid and the cuts fit together. REQUIRES: check_info()
 /// has accepted every tensor.
-void check_plan(const Plan& plan, const std::string& place);
+void check_plan(const SavePlan& plan, const std::string& place);
 
 /// Identifies a save. `nonce` is random, and the same on all writers of the save. The result depends on the
 /// plan too, so that shards are foreign to each other if their writers had different plans.
-Hash set_of(const Hash& nonce, const Plan& plan);
+Hash set_of(const Hash& nonce, const SavePlan& plan);
 
 /// Chunk `index` of `slab`, as `cut` cuts it.
-layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index);
+layout::Slab chunk_of(layout::Slab slab, const GridCut& cut, int index);
 
 /// The slab that a writer holds. None if the writer holds no elements of the tensor.
 std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const CutTensor& tensor, int writer);
 
 /// All slabs that a writer holds, in the plan's order of the tensors. Each slab has elements.
-std::vector<TensorSlab> slabs_of(const Plan& plan, int writer);
+std::vector<TensorSlab> slabs_of(const SavePlan& plan, int writer);
 
 /// Visits the slabs that share elements with `wanted`, in the order of their chunks on axis 0, then axis 1,
 /// and so on. The time is proportional to the number of these slabs, not of all writers.

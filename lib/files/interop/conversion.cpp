@@ -1,4 +1,4 @@
-#include "interop/transfer.h"
+#include "interop/conversion.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -35,15 +35,16 @@ struct Buffers {
 
 bool is_weight(const TensorInfo& tensor) { return tensor.name.starts_with(kModelPrefix); }
 
-/// Returns the transfers' indices, largest tensor first, so that all threads end at about the same time.
-std::vector<size_t> by_size(const std::vector<Transfer>& transfers) {
-    std::vector<size_t> order(transfers.size());
+/// Returns the conversions' indices, largest tensor first, so that all threads end at about the same time.
+std::vector<size_t> by_size(const std::vector<TensorConversion>& conversions) {
+    std::vector<size_t> order(conversions.size());
     std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, std::greater(), [&](size_t i) { return transfers[i].from->num_bytes(); });
+    std::ranges::stable_sort(order, std::greater(),
+                             [&](size_t i) { return conversions[i].from->num_bytes(); });
     return order;
 }
 
-/// Verifies the checks of one tensor while a transfer reads its bytes, so that nothing is read twice. One
+/// Verifies the checks of one tensor while a conversion reads its bytes, so that nothing is read twice. One
 /// thread adds the elements, from the first to the last.
 class SlabChecks {
   public:
@@ -97,15 +98,15 @@ void SlabChecks::finish() const {
 /// Reads, checks and converts one tensor.
 class TensorReader {
   public:
-    TensorReader(const ModelSource& source, const Transfer& transfer, Buffers& buffers)
-        : source_(source), transfer_(transfer), buffers_(buffers) {
-        if (source.checkpoint) checks_.emplace(*source.checkpoint, *transfer.from);
+    TensorReader(const ModelSource& source, const TensorConversion& conversion, Buffers& buffers)
+        : source_(source), conversion_(conversion), buffers_(buffers) {
+        if (source.checkpoint) checks_.emplace(*source.checkpoint, *conversion.from);
     }
 
     /// Reads the slab and returns its elements, converted to the target type, in memory that the next call
     /// overwrites.
     std::span<const std::byte> read(const layout::Slab& slab) {
-        const TensorInfo &from = *transfer_.from, &to = transfer_.to;
+        const TensorInfo &from = *conversion_.from, &to = conversion_.to;
         buffers_.in.resize(slab.num_elements() * size_bytes(from.type));
         source_.tensors->read(from, slab, buffers_.in);
         if (checks_) checks_->add(slab, buffers_.in);
@@ -126,7 +127,7 @@ class TensorReader {
 
   private:
     const ModelSource& source_;
-    const Transfer& transfer_;
+    const TensorConversion& conversion_;
     Buffers& buffers_;
     NotFinite not_finite_;
     std::optional<SlabChecks> checks_;
@@ -134,53 +135,55 @@ class TensorReader {
 
 }  // namespace
 
-std::vector<Transfer> plan_transfers(const ModelSource& source, Content content,
-                                     std::optional<ElementType> type) {
-    std::vector<Transfer> transfers;
+std::vector<TensorConversion> plan_conversions(const ModelSource& source, Content content,
+                                               std::optional<ElementType> type) {
+    std::vector<TensorConversion> conversions;
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         if (content == Content::ModelOnly && !is_weight(tensor)) continue;
-        Transfer& transfer = transfers.emplace_back(&tensor, tensor);
-        if (type && is_weight(tensor)) transfer.to.type = *type;
+        TensorConversion& conversion = conversions.emplace_back(&tensor, tensor);
+        if (type && is_weight(tensor)) conversion.to.type = *type;
     }
-    return transfers;
+    return conversions;
 }
 
-std::string NotFinite::text(const Transfer& transfer) const {
-    const TensorInfo& from = *transfer.from;
+std::string NotFinite::text(const TensorConversion& conversion) const {
+    const TensorInfo& from = *conversion.from;
     std::vector<std::string> parts;
     if (in_source > 0) parts.push_back(fmt::format("{} are NaN or infinite", in_source));
     if (too_large > 0) {
         parts.push_back(
-            fmt::format("{} are too large for {} and became infinite", too_large, transfer.to.type_name()));
+            fmt::format("{} are too large for {} and became infinite", too_large, conversion.to.type_name()));
     }
     if (parts.empty()) return "";
     return fmt::format("{}: of {} elements {}", from.name, from.num_elements(), fmt::join(parts, ", "));
 }
 
-std::vector<NotFinite> run_transfers(const ModelSource& source, const std::vector<Transfer>& transfers,
-                                     const TransferOptions& transfer_options, const Receiver& receive) {
-    const std::vector<size_t> order = by_size(transfers);
-    std::vector<Buffers> buffers(transfer_options.num_threads);
-    std::vector<NotFinite> not_finite(transfers.size());
-    run_in_threads(order.size(), transfer_options.num_threads, [&](size_t job, size_t thread) {
-        const Transfer& transfer = transfers[order[job]];
-        TensorReader reader(source, transfer, buffers[thread]);
-        const int64_t from_bytes = size_bytes(transfer.from->type), to_bytes = size_bytes(transfer.to.type);
+std::vector<NotFinite> run_conversions(const ModelSource& source,
+                                       const std::vector<TensorConversion>& conversions,
+                                       const StreamOptions& stream_options, const Receiver& receive) {
+    const std::vector<size_t> order = by_size(conversions);
+    std::vector<Buffers> buffers(stream_options.num_threads);
+    std::vector<NotFinite> not_finite(conversions.size());
+    run_in_threads(order.size(), stream_options.num_threads, [&](size_t job, size_t thread) {
+        const TensorConversion& conversion = conversions[order[job]];
+        TensorReader reader(source, conversion, buffers[thread]);
+        const int64_t from_bytes = size_bytes(conversion.from->type),
+                      to_bytes = size_bytes(conversion.to.type);
         const int64_t max_elements = kSlabBytes / std::max(from_bytes, to_bytes);
-        for (const layout::Slab& slab : layout::consecutive_slabs(transfer.from->shape, max_elements)) {
-            if (transfer_options.stopped && transfer_options.stopped())
+        for (const layout::Slab& slab : layout::consecutive_slabs(conversion.from->shape, max_elements)) {
+            if (stream_options.stopped && stream_options.stopped())
                 throw RunError("stopped by a signal; no unfinished output is left");
             receive(order[job], slab, reader.read(slab));
-            if (transfer_options.progress) transfer_options.progress->add(slab.num_elements() * from_bytes);
+            if (stream_options.progress) stream_options.progress->add(slab.num_elements() * from_bytes);
         }
         not_finite[order[job]] = reader.finish();
     });
     return not_finite;
 }
 
-int64_t num_source_bytes(const std::vector<Transfer>& transfers) {
+int64_t num_source_bytes(const std::vector<TensorConversion>& conversions) {
     int64_t sum = 0;
-    for (const Transfer& transfer : transfers) sum += transfer.from->num_bytes();
+    for (const TensorConversion& conversion : conversions) sum += conversion.from->num_bytes();
     return sum;
 }
 

@@ -1,5 +1,5 @@
 // NCCL's C API behind a move-only handle. The folder with_cuda/ wraps NCCL, and only its sources include
-// NCCL's header. A build without NCCL uses without_cuda/: there version() is 0, and no Communicator can be
+// NCCL's header. A build without NCCL uses without_cuda/: there version() is 0, and no Comm can be
 // made, because make_unique_id() and the constructor throw UserError.
 //
 // A call queues its operation on a stream and returns. The buffers, memory of the communicator's device, must
@@ -34,7 +34,7 @@ inline constexpr int kMinVersion = 22600;
 
 /// Sets NCCL's environment variables so that several communicators may run at the same time (from
 /// kMinVersion on), and operations may be part of CUDA graphs. Does not change variables that are already
-/// set. REQUIRES: called before make_unique_id() and the first Communicator, while no other thread reads the
+/// set. REQUIRES: called before make_unique_id() and the first Comm, while no other thread reads the
 /// environment.
 void prepare_for_graphs();
 
@@ -44,7 +44,7 @@ class PeerError : public RunError {
     using RunError::RunError;
 };
 
-/// The time that a caller gives Communicator::abort() before it goes on.
+/// The time that a caller gives Comm::abort() before it goes on.
 inline constexpr std::chrono::seconds kTimeToAbort{2};
 
 /// Identifies a new communicator. One rank makes the id; the caller passes it to the other ranks.
@@ -60,10 +60,10 @@ void launch_together(const std::function<void()>& calls);
 /// and `out` are the same (all_reduce, reduce, broadcast). all_to_all cannot run in place. For an average
 /// over n ranks, floating-point numbers are multiplied by 1/n, rounded to their type, before the sum;
 /// integers are divided by n after the sum, rounding towards zero.
-class Communicator {
+class Comm {
   public:
     /// COLLECTIVE over the `size` ranks of the new communicator. Uses this thread's current device.
-    Communicator(const UniqueId& id, int size, int rank);
+    Comm(const UniqueId& id, int size, int rank);
 
     int rank() const { return rank_; }
     int size() const { return size_; }

@@ -1,4 +1,4 @@
-#include "nccl/communicator.h"
+#include "nccl/comm.h"
 
 #include <nccl.h>
 
@@ -85,7 +85,7 @@ void launch_together(const std::function<void()>& calls) {
     check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
-Communicator::Communicator(const UniqueId& id, int size, int rank) : rank_(rank), size_(size) {
+Comm::Comm(const UniqueId& id, int size, int rank) : rank_(rank), size_(size) {
     ncclUniqueId nccl_id;
     std::memcpy(&nccl_id, id.data(), sizeof(nccl_id));
     ncclComm_t handle = nullptr;
@@ -93,50 +93,48 @@ Communicator::Communicator(const UniqueId& id, int size, int rank) : rank_(rank)
     handle_.reset(handle);
 }
 
-void Communicator::all_gather(void* out, const void* in, size_t count_per_rank, ElementType type,
-                              const cuda::Stream& stream) const {
+void Comm::all_gather(void* out, const void* in, size_t count_per_rank, ElementType type,
+                      const cuda::Stream& stream) const {
     check(ncclAllGather(in, out, count_per_rank, datatype(type), handle_.get(), stream.handle()),
           "ncclAllGather");
 }
 
-void Communicator::all_reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
-                              const cuda::Stream& stream) const {
+void Comm::all_reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
+                      const cuda::Stream& stream) const {
     check(ncclAllReduce(in, out, count, datatype(type), operation(reduction), handle_.get(), stream.handle()),
           "ncclAllReduce");
 }
 
-void Communicator::reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
-                                  Reduction reduction, const cuda::Stream& stream) const {
+void Comm::reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
+                          Reduction reduction, const cuda::Stream& stream) const {
     check(ncclReduceScatter(in, out, count_per_rank, datatype(type), operation(reduction), handle_.get(),
                             stream.handle()),
           "ncclReduceScatter");
 }
 
-void Communicator::reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
-                          int root, const cuda::Stream& stream) const {
+void Comm::reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction, int root,
+                  const cuda::Stream& stream) const {
     check(ncclReduce(in, out, count, datatype(type), operation(reduction), root, handle_.get(),
                      stream.handle()),
           "ncclReduce");
 }
 
-void Communicator::broadcast(void* out, const void* in, size_t count, ElementType type, int root,
-                             const cuda::Stream& stream) const {
+void Comm::broadcast(void* out, const void* in, size_t count, ElementType type, int root,
+                     const cuda::Stream& stream) const {
     check(ncclBroadcast(in, out, count, datatype(type), root, handle_.get(), stream.handle()),
           "ncclBroadcast");
 }
 
-void Communicator::send(const void* in, size_t count, ElementType type, int peer,
-                        const cuda::Stream& stream) const {
+void Comm::send(const void* in, size_t count, ElementType type, int peer, const cuda::Stream& stream) const {
     check(ncclSend(in, count, datatype(type), peer, handle_.get(), stream.handle()), "ncclSend");
 }
 
-void Communicator::receive(void* out, size_t count, ElementType type, int peer,
-                           const cuda::Stream& stream) const {
+void Comm::receive(void* out, size_t count, ElementType type, int peer, const cuda::Stream& stream) const {
     check(ncclRecv(out, count, datatype(type), peer, handle_.get(), stream.handle()), "ncclRecv");
 }
 
-void Communicator::all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type,
-                              const cuda::Stream& stream) const {
+void Comm::all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type,
+                      const cuda::Stream& stream) const {
     launch_together([&] {
         for (int peer = 0; peer < size_; ++peer) {
             send(part(in, peer, count_per_rank, type), count_per_rank, type, peer, stream);
@@ -145,8 +143,8 @@ void Communicator::all_to_all(void* out, const void* in, size_t count_per_rank, 
     });
 }
 
-void Communicator::gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                          const cuda::Stream& stream) const {
+void Comm::gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
+                  const cuda::Stream& stream) const {
     launch_together([&] {
         send(in, count_per_rank, type, root, stream);
         if (rank_ != root) return;
@@ -156,8 +154,8 @@ void Communicator::gather(void* out, const void* in, size_t count_per_rank, Elem
     });
 }
 
-void Communicator::scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                           const cuda::Stream& stream) const {
+void Comm::scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
+                   const cuda::Stream& stream) const {
     launch_together([&] {
         for (int peer = 0; rank_ == root && peer < size_; ++peer) {
             send(part(in, peer, count_per_rank, type), count_per_rank, type, peer, stream);
@@ -166,13 +164,13 @@ void Communicator::scatter(void* out, const void* in, size_t count_per_rank, Ele
     });
 }
 
-void Communicator::require_health() const {
+void Comm::require_health() const {
     ncclResult_t found = ncclSuccess;
     check(ncclCommGetAsyncError(handle_.get(), &found), "ncclCommGetAsyncError");
     check(found, "an operation of NCCL");
 }
 
-std::future<void> Communicator::abort() {
+std::future<void> Comm::abort() {
     std::promise<void> done;
     std::future<void> future = done.get_future();
     if (!handle_) {
@@ -186,6 +184,6 @@ std::future<void> Communicator::abort() {
     return future;
 }
 
-void Communicator::Destroy::operator()(ncclComm* handle) const { ncclCommDestroy(handle); }
+void Comm::Destroy::operator()(ncclComm* handle) const { ncclCommDestroy(handle); }
 
 }  // namespace argosy::nccl

@@ -1,4 +1,4 @@
-#include "checkpoint/plan.h"
+#include "checkpoint/save_plan.h"
 
 #include <fmt/ranges.h>
 
@@ -27,7 +27,7 @@ std::optional<int> product(const std::vector<int>& grid) {
     return static_cast<int>(count);
 }
 
-bool fits(const TensorInfo& info, const Cut& cut, int degree) {
+bool fits(const TensorInfo& info, const GridCut& cut, int degree) {
     if (cut.parts < 1 || degree % cut.parts != 0 || cut.first < 0 || cut.first >= degree / cut.parts)
         return false;
     if (cut.parts == 1) return true;
@@ -42,7 +42,7 @@ class SlabVisitor {
 
     void run(size_t axis, int writer, const layout::Slab& slab) {
         if (axis == grid_.size()) return visit_(writer, slab);
-        const Cut& cut = tensor_.cuts[axis];
+        const GridCut& cut = tensor_.cuts[axis];
         const auto [begin, end] = overlapping(cut, slab);
         for (int index = begin; index < end; ++index) {
             run(axis + 1, writer * grid_[axis] + cut.first + index * (grid_[axis] / cut.parts),
@@ -53,7 +53,7 @@ class SlabVisitor {
   private:
     /// The range of chunks of `slab` that share elements with `wanted_`. REQUIRES: `slab` shares elements
     /// with `wanted_`.
-    std::pair<int, int> overlapping(const Cut& cut, const layout::Slab& slab) const {
+    std::pair<int, int> overlapping(const GridCut& cut, const layout::Slab& slab) const {
         if (cut.parts == 1) return {0, 1};
         const int64_t size = layout::chunk(slab.size[cut.dim], cut.parts, 0).size,
                       offset = slab.offset[cut.dim];
@@ -71,9 +71,9 @@ class SlabVisitor {
 
 }  // namespace
 
-int Plan::num_writers() const { return product(grid).value_or(0); }
+int SavePlan::num_writers() const { return product(grid).value_or(0); }
 
-void check_plan(const Plan& plan, const std::string& place) {
+void check_plan(const SavePlan& plan, const std::string& place) {
     if (plan.grid.empty() || plan.grid.size() > kMaxAxes || !product(plan.grid))
         throw UserError("{}: {} is not a valid grid of writers", place, plan.grid);
     for (const CutTensor& tensor : plan.tensors) {
@@ -86,17 +86,18 @@ void check_plan(const Plan& plan, const std::string& place) {
     }
 }
 
-Hash set_of(const Hash& nonce, const Plan& plan) {
+Hash set_of(const Hash& nonce, const SavePlan& plan) {
     std::string text = fmt::format("{} {}\n", nonce.hex(), plan.grid);
     for (const CutTensor& tensor : plan.tensors) {
         text += fmt::format("{} {} {}", tensor.info.name, tensor.info.type_name(), tensor.info.shape);
-        for (const Cut& cut : tensor.cuts) text += fmt::format(" {},{},{}", cut.dim, cut.parts, cut.first);
+        for (const GridCut& cut : tensor.cuts)
+            text += fmt::format(" {},{},{}", cut.dim, cut.parts, cut.first);
         text += '\n';
     }
     return hash_of(text);
 }
 
-layout::Slab chunk_of(layout::Slab slab, const Cut& cut, int index) {
+layout::Slab chunk_of(layout::Slab slab, const GridCut& cut, int index) {
     if (cut.parts == 1) return slab;
     const layout::Range chunk = layout::chunk(slab.size[cut.dim], cut.parts, index);
     slab.offset[cut.dim] += chunk.begin;
@@ -109,7 +110,7 @@ std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const CutTenso
     int rest = product(grid).value_or(0);
     for (size_t axis = 0; axis < grid.size(); ++axis) {
         rest /= grid[axis];
-        const Cut& cut = tensor.cuts[axis];
+        const GridCut& cut = tensor.cuts[axis];
         const int stride = grid[axis] / cut.parts, from_first = writer / rest % grid[axis] - cut.first;
         if (from_first < 0 || from_first % stride != 0) return std::nullopt;
         slab = chunk_of(std::move(slab), cut, from_first / stride);
@@ -117,7 +118,7 @@ std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const CutTenso
     return slab.num_elements() > 0 ? std::optional(slab) : std::nullopt;
 }
 
-std::vector<TensorSlab> slabs_of(const Plan& plan, int writer) {
+std::vector<TensorSlab> slabs_of(const SavePlan& plan, int writer) {
     std::vector<TensorSlab> slabs;
     for (const CutTensor& tensor : plan.tensors) {
         if (auto slab = slab_of(plan.grid, tensor, writer)) slabs.push_back({tensor.info, *std::move(slab)});

@@ -1,4 +1,4 @@
-#include "cublas/with_cuda/plan.h"
+#include "cublas/with_cuda/product_plan.h"
 
 #include <cublasLt.h>
 
@@ -205,7 +205,7 @@ const char* remedy(cublasStatus_t status) {
 
 }  // namespace
 
-Plan::Plan(const Operands& operands)
+ProductPlan::ProductPlan(const Operands& operands)
     : problem_(operands.problem),
       a_(layout(problem_.type_a, problem_.transpose_a, problem_.m, problem_.k, problem_.stride_a)),
       b_(layout(problem_.type_b, problem_.transpose_b, problem_.k, problem_.n, problem_.stride_b)),
@@ -231,15 +231,15 @@ Plan::Plan(const Operands& operands)
     set_pointers(operands);
 }
 
-void Plan::set_pointers(const Operands& operands) {
+void ProductPlan::set_pointers(const Operands& operands) {
     if (problem_.bias) set(operation_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     if (problem_.scales == ScaleMode::None) return;
     set(operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, operands.scale_a);
     set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.scale_b);
 }
 
-cublasStatus_t Plan::find_algorithms(cublasLtContext* handle, size_t workspace_bytes, int max_algorithms,
-                                     std::vector<Algorithm>& found) {
+cublasStatus_t ProductPlan::find_algorithms(cublasLtContext* handle, size_t workspace_bytes,
+                                            int max_algorithms, std::vector<Algorithm>& found) {
     cublasLtMatmulPreferenceOpaque_t preference = preference_for(problem_, workspace_bytes);
     std::vector<cublasLtMatmulHeuristicResult_t> results(max_algorithms);
     int num_results = 0;
@@ -254,7 +254,7 @@ cublasStatus_t Plan::find_algorithms(cublasLtContext* handle, size_t workspace_b
     return found.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
 }
 
-bool Plan::supports(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes) {
+bool ProductPlan::supports(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes) {
     const cublasLtMatmulAlgo_t checked = to_cublaslt(algorithm);
     cublasLtMatmulHeuristicResult_t result{};
     return cublasLtMatmulAlgoCheck(handle, &operation_, &a_, &b_, &d_, &d_, &checked, &result) ==
@@ -262,8 +262,8 @@ bool Plan::supports(cublasLtContext* handle, const Algorithm& algorithm, size_t 
            result.workspaceSize <= workspace_bytes;
 }
 
-void Plan::add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes,
-                          std::vector<Algorithm>& found) {
+void ProductPlan::add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, size_t workspace_bytes,
+                                 std::vector<Algorithm>& found) {
     const auto add = [&](const cublasLtMatmulAlgo_t& changed) {
         const Algorithm neighbour = from_cublaslt(changed);
         const bool known = std::ranges::find(found, neighbour) != found.end();
@@ -290,8 +290,9 @@ void Plan::add_neighbours(cublasLtContext* handle, const Algorithm& algorithm, s
     }
 }
 
-cublasStatus_t Plan::launch(cublasLtContext* handle, const Algorithm& algorithm, const Operands& operands,
-                            std::span<std::byte> workspace, CUstream_st* stream) {
+cublasStatus_t ProductPlan::launch(cublasLtContext* handle, const Algorithm& algorithm,
+                                   const Operands& operands, std::span<std::byte> workspace,
+                                   CUstream_st* stream) {
     set_pointers(operands);
     const Scalar alpha(1, problem_.type_a), beta(problem_.addend == Addend::None ? 0 : 1, problem_.type_a);
     const cublasLtMatmulAlgo_t chosen = to_cublaslt(algorithm);
@@ -300,9 +301,10 @@ cublasStatus_t Plan::launch(cublasLtContext* handle, const Algorithm& algorithm,
                           workspace.size(), stream);
 }
 
-std::vector<Algorithm> by_time(Plan& plan, cublasLtContext* handle, std::span<const Algorithm> algorithms,
-                               const Operands& operands, std::span<std::byte> workspace,
-                               const cuda::StreamView& stream, double max_seconds) {
+std::vector<Algorithm> by_time(ProductPlan& plan, cublasLtContext* handle,
+                               std::span<const Algorithm> algorithms, const Operands& operands,
+                               std::span<std::byte> workspace, const cuda::StreamView& stream,
+                               double max_seconds) {
     const auto launch = [&](size_t number) {
         return plan.launch(handle, algorithms[number], operands, workspace, stream.handle()) ==
                CUBLAS_STATUS_SUCCESS;

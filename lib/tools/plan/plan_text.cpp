@@ -1,4 +1,4 @@
-#include "plan/report.h"
+#include "plan/plan_text.h"
 
 #include <fmt/format.h>
 
