@@ -53,6 +53,7 @@ elseif(ARGOSY_TESTS AND ARGOSY_NVCC AND ARGOSY_CUDART_INCLUDE AND ARGOSY_CUDART_
     set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
     file(GLOB wrappers CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/platform/cuda/with_cuda/*.cpp)
     add_library(argosy_gpu_kernels STATIC ${launchers} ${objects} ${wrappers})
+    target_include_directories(argosy_gpu_kernels PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/numerics)
     target_include_directories(argosy_gpu_kernels SYSTEM PRIVATE ${ARGOSY_CUDART_INCLUDE})
     target_link_libraries(argosy_gpu_kernels PUBLIC argosy_cuda ${ARGOSY_CUDART_LIBRARY})
 endif()
