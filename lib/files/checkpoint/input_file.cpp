@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
+#include "base/content_kind.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "checkpoint/step_folder.h"
 
 namespace argosy::checkpoint {

@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/content_kind.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/output.h"
 #include "base/program.h"
 #include "base/raw_file.h"

@@ -3,8 +3,8 @@
 #include <fmt/ranges.h>
 #include <xxhash.h>
 
+#include "base/content_kind.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/raw_file.h"
 #include "base/strict_json.h"
 #include "tokenizer/json_field.h"

@@ -4,8 +4,8 @@
 #include <iterator>
 #include <utility>
 
+#include "base/content_kind.h"
 #include "base/error.h"
-#include "base/nearest.h"
 
 namespace argosy {
 namespace {
@@ -126,7 +126,7 @@ void StrictJson::read(std::string_view text) {
     if (const size_t zero = text.find('\0'); zero != text.npos) {
         // A line that a crash cut may end with zeros, and is no binary file.
         const std::string kind = kind_of_content(text);
-        if (!kind.empty() && kind != "a binary file") throw UserError("{} is {}, not JSON", place_, kind);
+        if (!kind.empty() && kind != kBinaryFile) throw UserError("{} is {}, not JSON", place_, kind);
         reached_ += zero + 1;
         refuse("", "a zero byte at " + position());
     }

@@ -17,6 +17,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/content_kind.h"
 #include "base/error.h"
 #include "base/nearest.h"
 #include "config/arrival.h"

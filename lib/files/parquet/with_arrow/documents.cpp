@@ -13,8 +13,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/content_kind.h"
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/program.h"
 #include "base/raw_file.h"
 
