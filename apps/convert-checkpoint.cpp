@@ -246,5 +246,6 @@ ExitCode run(int argc, char** argv) {
 }  // namespace argosy
 
 int main(int argc, char** argv) {
-    return argosy::run_program("convert-checkpoint", [&] { return argosy::run(argc, argv); });
+    return argosy::end_process(
+        argosy::run_program("convert-checkpoint", [&] { return argosy::run(argc, argv); }));
 }

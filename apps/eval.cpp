@@ -22,9 +22,9 @@
 #include "eval/weights.h"
 #include "eval_options.h"
 #include "interop/byte_progress.h"
+#include "interop/conversion.h"
 #include "interop/conversion_folder.h"
 #include "interop/model_source.h"
-#include "interop/conversion.h"
 #include "mpi/agreement.h"
 #include "mpi/comm.h"
 #include "mpi/program.h"
@@ -296,12 +296,12 @@ int main(int argc, char** argv) {
     using namespace argosy;
     const Environment environment = Environment::read();
     if (environment.start.num_ranks > 1) {
-        return mpi::run_program("eval", &argc, &argv, [&](const mpi::Comm& ranks, const auto&) {
+        return end_process(mpi::run_program("eval", &argc, &argv, [&](const mpi::Comm& ranks, const auto&) {
             const std::vector<std::string> words(argv + 1, argv + argc);
             mpi::require_same(ranks, {mpi::executable_fact(),
                                       {"the command line", fmt::format("{}", fmt::join(words, " "))}});
             return run(argc, argv, environment, &ranks);
-        });
+        }));
     }
-    return run_program("eval", [&] { return run(argc, argv, environment, nullptr); });
+    return end_process(run_program("eval", [&] { return run(argc, argv, environment, nullptr); }));
 }

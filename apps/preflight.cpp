@@ -290,7 +290,8 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
 }  // namespace argosy
 
 int main(int argc, char** argv) {
-    return argosy::mpi::run_program("preflight", &argc, &argv, [&](const auto& world, const auto&) {
-        return argosy::check_nodes(argc, argv, world);
-    });
+    using namespace argosy;
+    return end_process(mpi::run_program("preflight", &argc, &argv, [&](const auto& world, const auto&) {
+        return check_nodes(argc, argv, world);
+    }));
 }

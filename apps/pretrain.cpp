@@ -284,7 +284,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
 int main(int argc, char** argv) {
     using namespace argosy;
     catch_stop_requests(StopSignals::Scheduler);
-    return mpi::run_program("pretrain", &argc, &argv, [&](const auto& ranks, const auto& environment) {
-        return pretrain(ranks, environment, {argv + 1, argv + argc});
-    });
+    return end_process(
+        mpi::run_program("pretrain", &argc, &argv, [&](const auto& ranks, const auto& environment) {
+            return pretrain(ranks, environment, {argv + 1, argv + argc});
+        }));
 }

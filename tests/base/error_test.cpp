@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+
 #include "base/program.h"
 
 namespace argosy {
@@ -39,6 +42,18 @@ TEST(Check, NamesConditionPlaceAndNumbers) {
         EXPECT_NE(message.find("error_test.cpp"), std::string::npos) << message;
         EXPECT_NE(message.find("rows is 3"), std::string::npos) << message;
     }
+}
+
+TEST(EndProcess, WritesOutWhatWasPrintedAndLeavesOutWhatRunsAtTheEnd) {
+    const auto print_and_end = [](const char* preloaded) {
+        setenv("LD_PRELOAD", preloaded, 1);
+        std::setvbuf(stderr, nullptr, _IOFBF, BUFSIZ);
+        std::atexit([] { std::fputs(", destroyed", stderr); });
+        std::fputs("printed", stderr);
+        std::exit(end_process(3));
+    };
+    EXPECT_EXIT(print_and_end(""), ::testing::ExitedWithCode(3), "printed$");
+    EXPECT_EXIT(print_and_end("a profiler"), ::testing::ExitedWithCode(3), "printed, destroyed");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/program.h"
 #include "comm/group.h"
 #include "comm/values.h"
 #include "mpi/program.h"
@@ -73,8 +74,8 @@ comm::Communicator& self() { return *the_self; }
 
 int main(int argc, char** argv) {
     ::testing::InitGoogleTest(&argc, argv);
-    return argosy::mpi::run_program("test", &argc, &argv,
-                                    [](const argosy::mpi::Comm& ranks, const argosy::Environment&) {
-                                        return argosy::testing::run_suite(ranks);
-                                    });
+    return argosy::end_process(argosy::mpi::run_program(
+        "test", &argc, &argv, [](const argosy::mpi::Comm& ranks, const argosy::Environment&) {
+            return argosy::testing::run_suite(ranks);
+        }));
 }

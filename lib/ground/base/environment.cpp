@@ -197,6 +197,7 @@ Environment Environment::read() {
     env.cpu_kernels = text_of("ARGOSY_CPU_KERNELS");
     env.torch_allocator_is_set =
         !text_of("PYTORCH_ALLOC_CONF").empty() || !text_of("PYTORCH_CUDA_ALLOC_CONF").empty();
+    env.has_injected_tool = !text_of("LD_PRELOAD").empty() || !text_of("CUDA_INJECTION64_PATH").empty();
     env.nccl_host_id = text_of("NCCL_HOSTID");
     env.log_level = text_of("ARGOSY_LOG", env.log_level);
     env.terminal = text_of("TERM");

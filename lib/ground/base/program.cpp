@@ -7,11 +7,13 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <string_view>
 #include <vector>
 
+#include "base/environment.h"
 #include "base/error.h"
 #include "base/raw_file.h"
 
@@ -106,6 +108,12 @@ int run_program(const char* name, const std::function<ExitCode()>& body) {
         const Error error = as_error(exception);
         return fail(error.code(), error.what());
     }
+}
+
+int end_process(int code) {
+    if (Environment::read().has_injected_tool) return code;
+    std::fflush(nullptr);
+    std::_Exit(code);
 }
 
 Error as_error(const std::exception& error) {

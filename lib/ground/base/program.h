@@ -15,6 +15,11 @@ namespace argosy {
 /// Runs `body` and returns the exit code for main; an error is printed to stderr as "<name>: error: ...".
 int run_program(const char* name, const std::function<ExitCode()>& body);
 
+/// For main, as `return end_process(run_program(...))`: writes out the standard streams and ends the process
+/// without what libraries destroy at the end of a process, for which LibTorch alone takes a third of a
+/// second. Returns the code if a tool writes its results when main returns.
+int end_process(int code);
+
 /// The error to report for an exception. An error of a std::filesystem call names its path, and is a user
 /// mistake unless the machine failed; any other exception is a failure while running.
 Error as_error(const std::exception& error);

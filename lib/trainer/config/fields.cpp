@@ -72,8 +72,8 @@ std::vector<Section> make_schema() {
                  "Token files: a .h5 of `prepare-data tokenize`, a .bin of Megatron, a folder, or a pattern "
                  "as d/*.h5."),
              key("verify_dataset", &Training::verify_dataset, any(),
-                 "Verify the checksum of each 16 MiB that a rank first reads from, within limits "
-                 "(lib/files/data/FORMAT.md)."),
+                 "Verify the checksum of each 16 MiB that a rank first reads from (limits: "
+                 "lib/files/data/FORMAT.md)."),
              key("local_batch_size", &Training::local_batch_size, size(),
                  "Samples per data-parallel rank in one forward and backward pass."),
              key("global_batch_size", &Training::global_batch_size, minus_one_or_size(),
