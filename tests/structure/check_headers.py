@@ -46,14 +46,15 @@ def folder_of(entry, root):
 
 def flags_by_folder(build, root):
     """{folder of a wing: the longest flags of its sources}, and the longest of all under None, for folders with only
-    headers."""
-    result = {None: []}
+    headers. Those of lib/ go before those of tests, which compile some sources once more."""
+    result = {None: (False, [])}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        flags = flags_of(entry["command"])
+        found = " -o lib/CMakeFiles/" in entry["command"], flags_of(entry["command"])
         for folder in {None, folder_of(entry, root)}:
-            if len(flags) > len(result.get(folder, [])):
-                result[folder] = flags
-    return result
+            known = result.get(folder, (False, []))
+            if (found[0], len(found[1])) > (known[0], len(known[1])):
+                result[folder] = found
+    return {folder: flags for folder, (_, flags) in result.items()}
 
 
 def all_included(headers):
