@@ -41,7 +41,7 @@ class SeveralJobs(Scenarios):
         again = Run(self.cluster, run.name + "-next")
         points.write_text("--optimizer.lr 1e-3\n--optimizer.lr 2e-3\n")
         for sweep, words in ((run, ()), (again, ("--baseline", run.folder))):
-            job = sweep.submit("--sweep", points, "--ranks-per-node", 1, *words, training__steps=5)
+            job = sweep.submit("--sweep", points, "--ranks-per-node", 1, *words, training__steps=12)
             for task in (0, 1):
                 self.assertEqual(sweep.wait(f"{job}_{task}"), ("COMPLETED", 0))
             csv.write_text(csv.read_text() if words else run.call("status.sh", "--compare", run.folder, "--format", "csv") + "\n")
@@ -169,7 +169,7 @@ class SeveralJobs(Scenarios):
             "all_gather", "all_reduce", "reduce_scatter", "sendrecv")])
 
     def bring_up(self, run, *words, good="/nowhere/good"):
-        return self.cluster.run(JOBS / "bringup.sh", SOURCE / "configs" / "debug_cpu.toml", "--nodes", 2, "--steps", 5,
+        return self.cluster.run(JOBS / "bringup.sh", SOURCE / "configs" / "debug_cpu.toml", "--nodes", 2, "--steps", 8,
                                 "--ranks-per-node", 1, *words, *run.options(), check=False, timeout=2 * LIMIT_SECONDS,
                                 env=os.environ | {"ARGOSY_SITE": str(self.cluster.folder / "site.conf"),
                                                   "ARGOSY_GOOD_BANDWIDTH": str(good)})
