@@ -99,7 +99,7 @@ class Reshard : public ::testing::TestWithParam<std::string> {
 /// Each of the meshes loads what each saved, itself among them. With tied embeddings, whose owners are two
 /// stages, the mesh after it in the list loads.
 TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
-    const bool is_tied = GetParam() == std::string("qwen2");
+    const bool is_tied = GetParam() == "qwen2";
     const std::vector<Case> all = cases();
     for (size_t i = 0; i < all.size(); ++i) {
         SCOPED_TRACE("saved by " + all[i].layout.name);

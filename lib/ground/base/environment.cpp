@@ -197,7 +197,8 @@ Environment Environment::read() {
     env.cpu_kernels = text_of("ARGOSY_CPU_KERNELS");
     env.torch_allocator_is_set =
         !text_of("PYTORCH_ALLOC_CONF").empty() || !text_of("PYTORCH_CUDA_ALLOC_CONF").empty();
-    env.has_injected_tool = !text_of("LD_PRELOAD").empty() || !text_of("CUDA_INJECTION64_PATH").empty();
+    for (const char* const variable : {"LD_PRELOAD", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"})
+        env.has_injected_tool = env.has_injected_tool || !text_of(variable).empty();
     env.nccl_host_id = text_of("NCCL_HOSTID");
     env.log_level = text_of("ARGOSY_LOG", env.log_level);
     env.terminal = text_of("TERM");

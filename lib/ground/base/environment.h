@@ -61,8 +61,8 @@ struct Environment {
     std::string cpu_kernels;
     /// Whether PYTORCH_ALLOC_CONF or PYTORCH_CUDA_ALLOC_CONF configures LibTorch's GPU allocator.
     bool torch_allocator_is_set = false;
-    /// Whether a tool such as a profiler is loaded into the process (LD_PRELOAD, CUDA_INJECTION64_PATH): it
-    /// writes its results when main returns.
+    /// Whether a tool such as a profiler is loaded into the process (LD_PRELOAD, CUDA_INJECTION64_PATH,
+    /// NVTX_INJECTION64_PATH): it writes its results when main returns.
     bool has_injected_tool = false;
     /// NCCL_HOSTID: the name of the node on which NCCL assumes this rank to run. Ranks with different values
     /// may share a GPU (tests).

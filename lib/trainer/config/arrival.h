@@ -68,8 +68,8 @@ struct Word {
 };
 constexpr Word kAnyOther{.theirs = "", .is_any_other = true};
 
-/// What becomes of a key at some values, of which texts are the same here; at others it is missing. A rule
-/// without values holds at all.
+/// What becomes of a key at the values that the rule lists. At other values the key is missing, and a rule
+/// without values holds at all of them.
 struct Rule {
     enum class Use {
         ToKey,       // `ours` takes the value
