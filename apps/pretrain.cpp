@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 
-#include "account/training_memory.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/output.h"
@@ -21,11 +20,11 @@
 #include "observe/metrics_writer.h"
 #include "observe/skipped_updates.h"
 #include "ops/ops_context.h"
-#include "optim/lr_schedule.h"
 #include "plan/overlap.h"
 #include "plan/plan.h"
 #include "plan/plan_text.h"
 #include "plan/search.h"
+#include "plan/training_memory.h"
 #include "resume/checkpoint_setup.h"
 #include "resume/checkpointer.h"
 #include "resume/restore.h"
@@ -40,6 +39,7 @@
 #include "setup/run_inputs.h"
 #include "setup/start_record.h"
 #include "train/data_feed.h"
+#include "train/lr_schedule.h"
 #include "train/run_limits.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
@@ -53,7 +53,7 @@ struct Run {
     const mpi::Comm& ranks;
     const Environment& environment;
     const config::JobConfig& config;
-    account::MemoryAccount& account;
+    plan::MemoryAccount& account;
     setup::RankContext& context;
     comm::Mesh& mesh = context.mesh;
     comm::Communicator& control = *context.control;
@@ -84,7 +84,7 @@ struct Run {
     std::optional<train::Validation> validation =
         setup::make_validation(ranks, control, config, loader, options, trainer, mesh);
     scoring::TrainingEvaluation evaluation{std::move(tasks), options, trainer, mesh};
-    const optim::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
+    const train::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
     const observe::MetricsOptions metrics_options =
@@ -96,7 +96,7 @@ struct Run {
                             : observe::RunFacts{},
         setup::rank_times_options(config, mesh.shape(), environment), metrics_options, control};
     setup::Profiler profiler{config, context.timeline, control};
-    account::MemorySnapshots snapshots{config, context.memory, trainer, account.tensors(), control.rank()};
+    plan::MemorySnapshots snapshots{config, context.memory, trainer, account.tensors(), control.rank()};
 
     resume::Start load() {
         account.record(trainer);
@@ -263,7 +263,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     }
     setup::require_same_settings(ranks, line.config);
     resume::log_idle_checkpoint_keys(line.config);
-    const auto account = std::make_shared<account::MemoryAccount>(line.config);
+    const auto account = std::make_shared<plan::MemoryAccount>(line.config);
     std::optional<setup::RankContext> context;  // outlives the run: wait_for_answers() needs its watchdog
     try {
         context.emplace(ranks, line.config, environment);

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
-#include "account/layouts.h"
 #include "observe/memory.h"
 #include "ops/ops_context.h"
+#include "plan/layouts.h"
 #include "plan/rank_trace.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
@@ -15,7 +15,7 @@
 namespace argosy::plan {
 namespace {
 
-using account::layouts;
+using plan::layouts;
 using testing::Layout;
 
 observe::MemoryMeter& meter() {

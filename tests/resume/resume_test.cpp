@@ -15,18 +15,18 @@ using parallel::Precision;
 struct NumberTypes {
     std::string name;
     Precision precision;
-    optim::AdamWOptions adamw = {};
-    std::optional<optim::LossScaleOptions> loss_scale = {};
+    train::AdamWOptions adamw = {};
+    std::optional<train::LossScaleOptions> loss_scale = {};
 };
 
 void PrintTo(const NumberTypes& types, std::ostream* out) { *out << types.name; }
 
 std::vector<NumberTypes> number_types() {
-    const optim::AdamWOptions small_states{.moments = at::kBFloat16};
+    const train::AdamWOptions small_states{.moments = at::kBFloat16};
     return {{"float32", {at::kFloat, at::kFloat, at::kFloat}},
             {"bfloat16_mixed", {at::kFloat, at::kBFloat16, at::kFloat}},
             // So large that the first steps overflow, so short that it grows again.
-            {"float16", {at::kFloat, at::kHalf, at::kFloat}, {}, optim::LossScaleOptions{1 << 24, 3}},
+            {"float16", {at::kFloat, at::kHalf, at::kFloat}, {}, train::LossScaleOptions{1 << 24, 3}},
             {"bfloat16", {at::kBFloat16, at::kBFloat16, at::kFloat}, small_states},
             {"float32_small_states", {at::kFloat, at::kBFloat16, at::kFloat}, small_states},
             {"bfloat16_gradients", {at::kFloat, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true}},

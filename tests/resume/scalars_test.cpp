@@ -21,7 +21,7 @@ Scalars sample_scalars() {
             .seed = std::numeric_limits<uint64_t>::max(),
             .data = "0f3c",
             .num_updates = 98,
-            .loss_scale = optim::LossScale::State{65536, 12},
+            .loss_scale = train::LossScale::State{65536, 12},
             .guard = {.losses = {0.1 + 0.2, 5e-324},
                       .grad_norms = {1.0 / 3, 1e300},
                       .nonfinite_in_a_row = 1,
@@ -45,7 +45,7 @@ TEST(Scalars, AreAsFormatSays) {
     EXPECT_EQ(scalars.position, (train::Position{100, 800, 25600}));
     EXPECT_EQ(scalars.num_updates, 98);
     EXPECT_EQ(scalars.lr_schedule, 1);  // the key is newer
-    EXPECT_EQ(scalars.loss_scale, (optim::LossScale::State{65536, 12}));
+    EXPECT_EQ(scalars.loss_scale, (train::LossScale::State{65536, 12}));
     EXPECT_EQ(scalars.guard, (train::UpdateGuard::State{{3.25}, {0.5}, 0, 0, 2}));
 }
 
@@ -68,9 +68,10 @@ TEST(Scalars, AnOlderWarmUpIsSaidWhileItLasts) {
     Scalars then = {.position = {4, 8, 64}, .seq_len = 8};
     EXPECT_EQ(differences_from(then), "");
     then.lr_schedule = 1;
-    EXPECT_NE(differences_from(then).find("optimizer.lr * step / (warmup_steps + 1) then, optimizer.lr * step "
-                                          "/ warmup_steps now, until step 5"),
-              std::string::npos);
+    EXPECT_NE(
+        differences_from(then).find("optimizer.lr * step / (warmup_steps + 1) then, optimizer.lr * step "
+                                    "/ warmup_steps now, until step 5"),
+        std::string::npos);
     then.position.step = 5;
     EXPECT_EQ(differences_from(then), "");
 }

@@ -370,12 +370,12 @@ TEST(LrScheduleOptions, TotalIsTheRunsNumberOfStepsUnlessGiven) {
     config.optimizer.lr = 0.125;
     config.lr_scheduler = {
         .warmup_steps = 7, .decay_ratio = 0.4, .decay_type = config::DecayType::Cosine, .min_lr_factor = 0.1};
-    const optim::LrScheduleOptions options = lr_schedule_options(config, /*final_step=*/300);
+    const train::LrScheduleOptions options = lr_schedule_options(config, /*final_step=*/300);
     EXPECT_EQ(options.peak, 0.125);
     EXPECT_EQ(options.warmup_steps, 7);
     EXPECT_EQ(options.total_steps, 300);
     EXPECT_EQ(options.decay_ratio, 0.4);
-    EXPECT_EQ(options.shape, optim::DecayShape::Cosine);
+    EXPECT_EQ(options.shape, train::DecayShape::Cosine);
     EXPECT_EQ(options.min_factor, 0.1);
     config.lr_scheduler.total_steps = 900;
     EXPECT_EQ(lr_schedule_options(config, 300).total_steps, 900);
@@ -387,9 +387,9 @@ TEST(LrScheduleOptions, EveryShape) {
         config.lr_scheduler.decay_type = type;
         return lr_schedule_options(config, 300).shape;
     };
-    EXPECT_EQ(of(config::DecayType::Linear), optim::DecayShape::Linear);
-    EXPECT_EQ(of(config::DecayType::Cosine), optim::DecayShape::Cosine);
-    EXPECT_EQ(of(config::DecayType::Sqrt), optim::DecayShape::Sqrt);
+    EXPECT_EQ(of(config::DecayType::Linear), train::DecayShape::Linear);
+    EXPECT_EQ(of(config::DecayType::Cosine), train::DecayShape::Cosine);
+    EXPECT_EQ(of(config::DecayType::Sqrt), train::DecayShape::Sqrt);
 }
 
 }  // namespace

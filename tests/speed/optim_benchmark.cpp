@@ -10,9 +10,9 @@
 #include <benchmark/benchmark.h>
 
 #include "ops/ops_context.h"
-#include "optim/adamw.h"
+#include "train/adamw.h"
 
-namespace argosy::optim {
+namespace argosy::train {
 namespace {
 
 constexpr int64_t kSize = 1 << 22;
@@ -76,4 +76,4 @@ const bool kRegistered = [] {
 }();
 
 }  // namespace
-}  // namespace argosy::optim
+}  // namespace argosy::train

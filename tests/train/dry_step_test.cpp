@@ -121,7 +121,7 @@ TEST(DryStep, IsTheRealStep) {
                           .layout = layout,
                           .precision = kMixed,
                           .recompute = RecomputeMode::Full,
-                          .loss_scale = optim::LossScaleOptions{}},
+                          .loss_scale = train::LossScaleOptions{}},
                          true);
     }
 }

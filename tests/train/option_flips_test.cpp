@@ -177,7 +177,7 @@ std::vector<Flip> flips() {
         {"weight_decay", kOne, [](auto& o) { o.step.adamw.weight_decay = 1; }, kArithmetic},
         {"moments", kOne, [](auto& o) { o.step.adamw.moments = at::kBFloat16; }},
         {"adamw_seed", kOne, [](auto& o) { o.step.adamw.seed = 5; }, "the run's seed takes its place"},
-        {"loss_scale", kShard, [](auto& o) { o.step.loss_scale = optim::LossScaleOptions{}; },
+        {"loss_scale", kShard, [](auto& o) { o.step.loss_scale = train::LossScaleOptions{}; },
          "the scale is a factor of the loss, which is 1 otherwise", compute_in_fp16},
     };
 }

@@ -34,13 +34,13 @@ constexpr Precision with_bf16_gradients(Precision precision) {
 }
 
 /// The loss scale overflows a few times at the start, and once each time that it has grown too large again.
-constexpr optim::LossScaleOptions kScale{.init = 1 << 24, .growth_interval = 20};
+constexpr train::LossScaleOptions kScale{.init = 1 << 24, .growth_interval = 20};
 
 struct Mode {
     const char* name;
     Precision precision;
     at::ScalarType moments = at::kFloat;
-    std::optional<optim::LossScaleOptions> loss_scale = {};
+    std::optional<train::LossScaleOptions> loss_scale = {};
     std::optional<int64_t> microbatch_size = {};  // none: a rank's samples are one microbatch
 };
 void PrintTo(const Mode& mode, std::ostream* out) { *out << mode.name; }

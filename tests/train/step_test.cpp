@@ -48,7 +48,7 @@ TEST(Clipping, LargeGradientsAreScaledToTheLimitAndSmallOnesLeft) {
         TinyRun whole = tiny_run(layout, /*max_norm=*/kInfinity);
         const train::StepResult unclipped = whole.train(0);
         const NamedTensors gradients = whole.gradients();
-        const double beta1 = optim::AdamWOptions().beta1;
+        const double beta1 = train::AdamWOptions().beta1;
         EXPECT_NEAR(norm_of(gradients) / unclipped.grad_norm, 1, 1e-12);
 
         for (const double factor : {0.3, 0.999, 1.001, 2.0, kInfinity}) {
@@ -147,7 +147,7 @@ TEST(NonfiniteLoss, EitherTotalIsEnough) {
 
 constexpr parallel::Precision kHalf{at::kFloat, at::kHalf, at::kFloat};
 
-TinyRun half_run(const Layout& layout, const optim::LossScaleOptions& scale) {
+TinyRun half_run(const Layout& layout, const train::LossScaleOptions& scale) {
     return TinyRun({.layout = layout, .precision = kHalf, .max_norm = 0.5, .loss_scale = scale}, world());
 }
 

@@ -42,8 +42,8 @@ struct TinyRunOptions {
     int64_t microbatch_size = 1;
     double max_norm = 0.5;  // so small that it acts
     double lr = 1e-3;
-    optim::AdamWOptions adamw = {};
-    std::optional<optim::LossScaleOptions> loss_scale = {};
+    train::AdamWOptions adamw = {};
+    std::optional<train::LossScaleOptions> loss_scale = {};
     TinyData data = TinyData::Random;
     uint64_t seed = 11;
     bool unit_grad_norms = false;

@@ -186,7 +186,7 @@ class Tracer {
 
 }  // namespace
 
-HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer) {
+HeldBytes held_bytes(parallel::ParallelModel& model, const train::AdamW& optimizer) {
     HeldBytes held;
     for (const auto& parameter : model.parameters()) {
         held.weights += num_bytes(parameter->master());

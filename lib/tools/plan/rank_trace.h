@@ -9,9 +9,9 @@
 
 #include "comm/recording.h"
 #include "layout/mesh_shape.h"
-#include "optim/adamw.h"
 #include "parallel/parallel_model.h"
 #include "plan/machine.h"
+#include "train/adamw.h"
 #include "train/trainer.h"
 
 namespace argosy::plan {
@@ -28,7 +28,7 @@ struct HeldBytes {
 };
 
 /// Bytes that this rank holds now.
-HeldBytes held_bytes(parallel::ParallelModel& model, const optim::AdamW& optimizer);
+HeldBytes held_bytes(parallel::ParallelModel& model, const train::AdamW& optimizer);
 
 /// Bytes that the Trainer of a rank will hold after its construction. Allocates nothing.
 HeldBytes planned_bytes(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank);

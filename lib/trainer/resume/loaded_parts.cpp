@@ -17,8 +17,8 @@
 #include "comm/values.h"
 #include "config/print.h"
 #include "gpu/element_type.h"
-#include "optim/lr_schedule.h"
 #include "setup/options.h"
+#include "train/lr_schedule.h"
 #include "train/run_limits.h"
 
 namespace argosy::resume {
@@ -76,7 +76,7 @@ std::vector<std::string> changes_of_order(const config::JobConfig& config, const
 /// come is one of the warm-up. Another number of warm-up steps is a change of the configuration, which the
 /// log lists apart.
 std::string change_of_warmup(int64_t warmup_steps, const Scalars& then) {
-    if (then.lr_schedule >= optim::LrSchedule::kVersion || then.position.step >= warmup_steps) return {};
+    if (then.lr_schedule >= train::LrSchedule::kVersion || then.position.step >= warmup_steps) return {};
     return fmt::format(
         "learning rate of the warm-up: optimizer.lr * step / (warmup_steps + 1) then, optimizer.lr * step / "
         "warmup_steps now, until step {}",

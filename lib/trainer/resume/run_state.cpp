@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const std::optional<optim::LossScale::State>& scale) {
+Json json_of(const std::optional<train::LossScale::State>& scale) {
     if (!scale) return nullptr;
     return {{"scale", scale->scale}, {"good_steps", scale->good_steps}};
 }
@@ -57,10 +57,10 @@ std::vector<double> numbers_in(const Json& object, const char* key) {
     return numbers;
 }
 
-optim::LossScale::State loss_scale_in(const Json& object) {
+train::LossScale::State loss_scale_in(const Json& object) {
     const double scale = number_in(object.at("scale"), "scale");
-    if (!(scale >= optim::LossScale::kMin)) {
-        throw UserError("the loss scale is {}, not {} or more", scale, optim::LossScale::kMin);
+    if (!(scale >= train::LossScale::kMin)) {
+        throw UserError("the loss scale is {}, not {} or more", scale, train::LossScale::kMin);
     }
     return {scale, count_in(object, "good_steps")};
 }
@@ -190,8 +190,9 @@ Scalars parse_scalars(const std::string& text, const std::string& place) {
     try {
         return scalars_in(parse_json(text, "its text"));
     } catch (const std::exception& error) {
-        throw UserError("{}: the run's state cannot be read: {}. Its format is that of lib/trainer/resume/FORMAT.md",
-                        place, error.what());
+        throw UserError(
+            "{}: the run's state cannot be read: {}. Its format is that of lib/trainer/resume/FORMAT.md",
+            place, error.what());
     }
 }
 

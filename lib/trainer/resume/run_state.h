@@ -13,9 +13,9 @@
 #include "checkpoint/tensor_source.h"
 #include "comm/mesh.h"
 #include "layout/param_spec.h"
-#include "optim/loss_scale.h"
-#include "optim/lr_schedule.h"
 #include "parallel/parallel_model.h"
+#include "train/loss_scale.h"
+#include "train/lr_schedule.h"
 #include "train/position.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
@@ -29,8 +29,8 @@ struct Scalars {
     uint64_t seed = 0;
     std::string data = {};    // data::Loader::fingerprint(); empty: unknown
     int64_t num_updates = 0;  // number of AdamW's updates: all steps except skipped ones
-    int64_t lr_schedule = optim::LrSchedule::kVersion;
-    std::optional<optim::LossScale::State> loss_scale;
+    int64_t lr_schedule = train::LrSchedule::kVersion;
+    std::optional<train::LossScale::State> loss_scale;
     train::UpdateGuard::State guard;
     bool operator==(const Scalars&) const = default;
 };

@@ -54,24 +54,24 @@ parallel::ContextOptions context_options(const config::Parallelism& parallelism)
             .balance = context_balance(parallelism)};
 }
 
-optim::DecayShape decay_shape(config::DecayType type) {
+train::DecayShape decay_shape(config::DecayType type) {
     switch (type) {
         case config::DecayType::Linear:
-            return optim::DecayShape::Linear;
+            return train::DecayShape::Linear;
         case config::DecayType::Cosine:
-            return optim::DecayShape::Cosine;
+            return train::DecayShape::Cosine;
         case config::DecayType::Sqrt:
-            return optim::DecayShape::Sqrt;
+            return train::DecayShape::Sqrt;
     }
-    return optim::DecayShape::Linear;
+    return train::DecayShape::Linear;
 }
 
 /// The mean loss divides each token's loss by the number of tokens of a step. The initial scale undoes that
 /// division and multiplies by 4 to 8 as a margin against underflow.
-std::optional<optim::LossScaleOptions> loss_scale(const config::Training& training, int64_t global_batch) {
+std::optional<train::LossScaleOptions> loss_scale(const config::Training& training, int64_t global_batch) {
     if (training.mixed_precision_param != config::Precision::Float16) return std::nullopt;
     const auto tokens = static_cast<uint64_t>(global_batch * training.seq_len);
-    optim::LossScaleOptions options{.init = static_cast<double>(std::bit_floor(8 * tokens))};
+    train::LossScaleOptions options{.init = static_cast<double>(std::bit_floor(8 * tokens))};
     if (training.loss_scale_init) options.init = static_cast<double>(*training.loss_scale_init);
     if (training.loss_scale_growth_interval) options.growth_interval = *training.loss_scale_growth_interval;
     return options;
@@ -278,7 +278,7 @@ train::UpdateGuardOptions update_guard_options(const config::JobConfig& config) 
             .max_skipped_steps = spike.max_skipped_steps};
 }
 
-optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step) {
+train::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step) {
     const auto& schedule = config.lr_scheduler;
     return {.peak = config.optimizer.lr,
             .warmup_steps = schedule.warmup_steps,

@@ -17,8 +17,8 @@
 #include "observe/diagnosis.h"
 #include "observe/metrics_writer.h"
 #include "observe/rank_times.h"
-#include "optim/lr_schedule.h"
 #include "train/data_feed.h"
+#include "train/lr_schedule.h"
 #include "train/run_limits.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
@@ -67,7 +67,7 @@ train::RunLimitsOptions run_limits_options(const config::JobConfig& config, cons
 train::UpdateGuardOptions update_guard_options(const config::JobConfig& config);
 
 /// The decay ends at the run's last step, `final_step`, unless lr_scheduler.total_steps is set.
-optim::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step);
+train::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step);
 
 /// `final_step` is the run's last step; MetricsOptions defines `last_own_step`. REQUIRES: the log has been
 /// started.

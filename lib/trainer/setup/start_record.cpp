@@ -19,11 +19,11 @@
 #include "model/parameter.h"
 #include "observe/append_file.h"
 #include "ops/gpu_float8.h"
-#include "optim/lr_schedule.h"
 #include "setup/converters.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "setup/process.h"
+#include "train/lr_schedule.h"
 
 namespace argosy::setup {
 namespace {
@@ -129,8 +129,8 @@ void log_idle_profiling_keys(const config::Profiling& given) {
 /// Warns of a schedule whose last steps train nothing, that never reaches optimizer.lr, or whose parts
 /// overlap. A run that ends before total_steps is a part of a longer one, which may be all warm-up.
 void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
-    const optim::LrScheduleOptions options = lr_schedule_options(config, steps.last);
-    const optim::LrSchedule schedule(options);
+    const train::LrScheduleOptions options = lr_schedule_options(config, steps.last);
+    const train::LrSchedule schedule(options);
     const int64_t after_decay = std::max(options.total_steps + 1, steps.first);
     if (options.peak == 0 || steps.first > steps.last) return;
     if (after_decay <= steps.last && schedule.at_step(after_decay) == 0) {
@@ -144,12 +144,12 @@ void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
             "lr_scheduler.warmup_steps = {} leaves no step at optimizer.lr = {}: the run ends with step {}, "
             "whose learning rate is {:.3g}; lower it",
             options.warmup_steps, options.peak, steps.last, schedule.at_step(steps.last));
-    } else if (schedule.decay_steps() < optim::requested_decay_steps(options)) {
+    } else if (schedule.decay_steps() < train::requested_decay_steps(options)) {
         spdlog::warn(
             "the decay has {} step{} and not the {} of lr_scheduler.decay_ratio = {}: warmup_steps = {} of "
             "{} leaves no more; lower one of the two",
             schedule.decay_steps(), schedule.decay_steps() == 1 ? "" : "s",
-            optim::requested_decay_steps(options), *options.decay_ratio, options.warmup_steps,
+            train::requested_decay_steps(options), *options.decay_ratio, options.warmup_steps,
             options.total_steps);
     }
 }

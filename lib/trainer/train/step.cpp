@@ -13,8 +13,8 @@
 namespace argosy::train {
 namespace {
 
-std::vector<optim::AdamW::Parameter> optimizer_parameters(parallel::ParallelModel& model, bool decay_all) {
-    std::vector<optim::AdamW::Parameter> parameters;
+std::vector<train::AdamW::Parameter> optimizer_parameters(parallel::ParallelModel& model, bool decay_all) {
+    std::vector<train::AdamW::Parameter> parameters;
     for (const auto& parameter : model.parameters()) {
         parameters.push_back(
             {.name = parameter->spec().name,

@@ -19,10 +19,10 @@
 
 #include "comm/mesh.h"
 #include "model/layer.h"
-#include "optim/adamw.h"
-#include "optim/loss_scale.h"
 #include "parallel/executor.h"
 #include "parallel/parallel_model.h"
+#include "train/adamw.h"
+#include "train/loss_scale.h"
 
 namespace argosy::train {
 
@@ -64,8 +64,8 @@ struct StepOptions {
     double max_norm = 1;  // infinite: no clipping
     bool decay_all_parameters = false;
     bool unit_grad_norms = false;
-    optim::AdamWOptions adamw = {};
-    std::optional<optim::LossScaleOptions> loss_scale = {};  // none: the loss is not scaled
+    train::AdamWOptions adamw = {};
+    std::optional<train::LossScaleOptions> loss_scale = {};  // none: the loss is not scaled
 };
 
 class Step {
@@ -84,9 +84,9 @@ class Step {
     /// Skips the update as UpdateLimits says. REQUIRES: the same limits on all ranks.
     StepResult update(const StepTotals& totals, double lr, const UpdateLimits& limits = {});
 
-    optim::AdamW& optimizer() { return optimizer_; }
+    train::AdamW& optimizer() { return optimizer_; }
     const parallel::Executor& executor() const { return executor_; }
-    optim::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
+    train::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
   private:
     double scale() const { return loss_scale_ ? loss_scale_->value() : 1; }
@@ -97,8 +97,8 @@ class Step {
     comm::Mesh& mesh_;
     parallel::Executor executor_;
     StepOptions options_;
-    optim::AdamW optimizer_;
-    std::optional<optim::LossScale> loss_scale_;
+    train::AdamW optimizer_;
+    std::optional<train::LossScale> loss_scale_;
 };
 
 }  // namespace argosy::train

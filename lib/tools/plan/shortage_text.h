@@ -6,12 +6,12 @@
 #include <span>
 #include <string>
 
-#include "account/large_tensors.h"
 #include "config/job_config.h"
 #include "observe/shortage.h"
+#include "plan/large_tensors.h"
 #include "plan/rank_trace.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 
 /// Facts of the run that the Shortage does not have.
 struct ShortageFacts {
@@ -28,4 +28,4 @@ bool is_beside_the_model(const observe::Shortage& found, bool on_gpu);
 std::string shortage_text(const config::JobConfig& config, const ShortageFacts& facts,
                           const observe::Shortage& found, bool on_gpu);
 
-}  // namespace argosy::account
+}  // namespace argosy::plan

@@ -1,10 +1,10 @@
-#include "optim/lr_schedule.h"
+#include "train/lr_schedule.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-namespace argosy::optim {
+namespace argosy::train {
 namespace {
 
 int64_t steps_after_warmup(const LrScheduleOptions& options) {
@@ -49,4 +49,4 @@ double LrSchedule::at_step(int64_t step) const {
     return options_.peak * (options_.min_factor + (1 - options_.min_factor) * factor);
 }
 
-}  // namespace argosy::optim
+}  // namespace argosy::train

@@ -6,14 +6,14 @@
 #include <new>
 #include <string>
 
-#include "account/training_memory.h"
 #include "base/error.h"
 #include "expect_error.h"
 #include "gpu/device.h"
 #include "observe/step_timer.h"
+#include "plan/training_memory.h"
 #include "support/fake_gpus.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 namespace {
 
 class GpuShortage : public ::testing::Test {
@@ -66,4 +66,4 @@ TEST_F(GpuShortage, IsReportedIfTheGpuRefusesQueries) {
 }
 
 }  // namespace
-}  // namespace argosy::account
+}  // namespace argosy::plan

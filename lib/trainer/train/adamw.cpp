@@ -1,4 +1,4 @@
-#include "optim/adamw.h"
+#include "train/adamw.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros_like.h>
@@ -15,7 +15,7 @@
 
 // The update exists twice: as a composition of LibTorch's operations, which defines it, and in kernels, which
 // compute the same bits in one pass over memory.
-namespace argosy::optim {
+namespace argosy::train {
 namespace {
 
 using kernels::FloatOrBFloat16;
@@ -216,4 +216,4 @@ void AdamW::step(double lr, double gradient_factor) {
     for (const ParameterUpdate& one : updates) update_by_operations(one);
 }
 
-}  // namespace argosy::optim
+}  // namespace argosy::train

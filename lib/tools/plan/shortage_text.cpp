@@ -1,4 +1,4 @@
-#include "account/shortage_text.h"
+#include "plan/shortage_text.h"
 
 #include <fmt/ranges.h>
 
@@ -10,7 +10,7 @@
 
 #include "setup/options.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 namespace {
 
 using observe::gibibytes_text;
@@ -163,4 +163,4 @@ std::string shortage_text(const config::JobConfig& config, const ShortageFacts& 
                        breakdown(facts, found), fmt::join(remedies(config, on_gpu), "; "));
 }
 
-}  // namespace argosy::account
+}  // namespace argosy::plan

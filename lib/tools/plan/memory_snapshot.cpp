@@ -1,4 +1,4 @@
-#include "account/memory_snapshot.h"
+#include "plan/memory_snapshot.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include "base/output.h"
 #include "base/time_limit.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -42,7 +42,7 @@ Json tensor_object(const observe::MemorySnapshot::Block& block, const SnapshotFa
 
 }  // namespace
 
-NamedBlocks named_blocks(parallel::ParallelModel& model, const optim::AdamW& optimizer) {
+NamedBlocks named_blocks(parallel::ParallelModel& model, const train::AdamW& optimizer) {
     NamedBlocks found;
     const auto add = [&](const char* what, const std::string& name, const at::Tensor& tensor) {
         if (!tensor.defined()) return;
@@ -128,4 +128,4 @@ void MemorySnapshots::finish_step() {
                     .tensors = tensors_});
 }
 
-}  // namespace argosy::account
+}  // namespace argosy::plan

@@ -1,8 +1,8 @@
-#include "optim/loss_scale.h"
+#include "train/loss_scale.h"
 
 #include <gtest/gtest.h>
 
-namespace argosy::optim {
+namespace argosy::train {
 namespace {
 
 TEST(LossScale, DoublesAfterEveryIntervalOfGoodSteps) {
@@ -45,4 +45,4 @@ TEST(LossScale, ContinuesFromItsState) {
 }
 
 }  // namespace
-}  // namespace argosy::optim
+}  // namespace argosy::train

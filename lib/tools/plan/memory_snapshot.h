@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "account/large_tensors.h"
 #include "config/job_config.h"
 #include "observe/memory.h"
+#include "plan/large_tensors.h"
 #include "plan/rank_trace.h"
 #include "train/trainer.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 
 /// The tensors of a model and its optimizer in one block.
 struct NamedBlock {
@@ -25,7 +25,7 @@ struct NamedBlock {
 };
 /// The keys are the starts of the blocks.
 using NamedBlocks = std::map<const void*, NamedBlock>;
-NamedBlocks named_blocks(parallel::ParallelModel& model, const optim::AdamW& optimizer);
+NamedBlocks named_blocks(parallel::ParallelModel& model, const train::AdamW& optimizer);
 
 /// The content of a file beside the MemorySnapshot.
 struct SnapshotFacts {
@@ -67,4 +67,4 @@ class MemorySnapshots {
     bool has_peak_of_step_ = false;     // of a step of this process
 };
 
-}  // namespace argosy::account
+}  // namespace argosy::plan

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace argosy::optim {
+namespace argosy::train {
 
 struct LossScaleOptions {
     double init = 65536;             // a power of two, so that scaling never rounds
@@ -50,4 +50,4 @@ class LossScale {
     State state_;
 };
 
-}  // namespace argosy::optim
+}  // namespace argosy::train

@@ -1,4 +1,4 @@
-#include "account/large_tensors.h"
+#include "plan/large_tensors.h"
 
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
@@ -17,7 +17,7 @@
 #include "parallel/product_casts.h"
 #include "setup/number_types.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 namespace {
 
 using model::Parameter;
@@ -248,4 +248,4 @@ std::string names_of_size(std::span<const LargeTensor> tensors, int64_t bytes) {
     return fmt::format("{}", fmt::join(found, ", or of "));
 }
 
-}  // namespace argosy::account
+}  // namespace argosy::plan

@@ -1,4 +1,4 @@
-#include "account/training_memory.h"
+#include "plan/training_memory.h"
 
 #include <fmt/format.h>
 
@@ -6,13 +6,13 @@
 #include <string_view>
 #include <utility>
 
-#include "account/shortage_text.h"
 #include "base/error.h"
 #include "observe/step_timer.h"
+#include "plan/shortage_text.h"
 #include "setup/process.h"
 #include "watch/watchdog.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 namespace {
 
 using observe::Shortage;
@@ -125,4 +125,4 @@ void MemoryAccount::explain() const {
     throw RunError("{}{}", text, is_beside_the_model(*found, on_gpu) ? "" : write_failure(*found));
 }
 
-}  // namespace argosy::account
+}  // namespace argosy::plan

@@ -1,5 +1,5 @@
 // The tensors that the report names by their size, against the sizes that a run requests from its allocator.
-#include "account/large_tensors.h"
+#include "plan/large_tensors.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <gtest/gtest.h>
@@ -7,12 +7,12 @@
 #include <limits>
 #include <set>
 
-#include "account/layouts.h"
 #include "ops/ops_context.h"
+#include "plan/layouts.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 namespace {
 
 using testing::Layout;
@@ -135,4 +135,4 @@ TEST(LargeTensors, HaveTheNamesOfTheirSize) {
 }
 
 }  // namespace
-}  // namespace argosy::account
+}  // namespace argosy::plan

@@ -11,19 +11,19 @@
 #include <string>
 #include <vector>
 
-#include "account/large_tensors.h"
-#include "account/memory_snapshot.h"
 #include "comm/mesh.h"
 #include "config/job_config.h"
 #include "observe/memory.h"
 #include "observe/shortage.h"
-#include "optim/adamw.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
+#include "plan/large_tensors.h"
+#include "plan/memory_snapshot.h"
 #include "plan/rank_trace.h"
+#include "train/adamw.h"
 #include "train/trainer.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 
 class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
   public:
@@ -93,4 +93,4 @@ class MemoryAccount : public std::enable_shared_from_this<MemoryAccount> {
     NamedBlocks named_;
 };
 
-}  // namespace argosy::account
+}  // namespace argosy::plan

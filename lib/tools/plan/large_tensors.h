@@ -1,11 +1,11 @@
 // Names the large tensors of a step by their size. When an allocation fails, the allocator reports only a
 // number of bytes; training_memory.h uses this list to name the tensors that may have needed these bytes.
 //
-// The list repeats by hand what the model allocates, and account.ranks compares it with the requests of runs.
-// The record of a dry step (plan/rank_trace.h) cannot replace it: that record has the bytes of allocations
-// and the sizes of products, but not what a tensor is for; and tensors without data take the way of a
-// processor's, so that the sizes that depend on the device, as the rows of a chunk of logits, are not those
-// of a GPU.
+// The list repeats by hand what the model allocates, and plan.large_tensors compares it with the requests of
+// runs. The record of a dry step (plan/rank_trace.h) cannot replace it: that record has the bytes of
+// allocations and the sizes of products, but not what a tensor is for; and tensors without data take the way
+// of a processor's, so that the sizes that depend on the device, as the rows of a chunk of logits, are not
+// those of a GPU.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -19,7 +19,7 @@
 #include "comm/mesh.h"
 #include "train/trainer.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 
 /// The name of a type in configurations, else LibTorch's: "bfloat16".
 std::string type_name(at::ScalarType type);
@@ -43,4 +43,4 @@ std::vector<LargeTensor> large_tensors(const train::TrainerOptions& options, con
 /// bfloat16". A size that LibTorch's GPU allocator has rounded up matches too. Empty if no tensor matches.
 std::string names_of_size(std::span<const LargeTensor> tensors, int64_t bytes);
 
-}  // namespace argosy::account
+}  // namespace argosy::plan

@@ -13,10 +13,10 @@
 #include "base/environment.h"
 #include "kernels/table.h"
 #include "ops/ops_context.h"
-#include "optim/adamw.h"
 #include "support/tensors.h"
+#include "train/adamw.h"
 
-namespace argosy::optim {
+namespace argosy::train {
 namespace {
 
 using ::argosy::testing::identical;
@@ -197,4 +197,4 @@ INSTANTIATE_TEST_SUITE_P(All, AdamWTypes, ::testing::ValuesIn(kTypes),
                          [](const auto& types) { return std::string(types.param.name); });
 
 }  // namespace
-}  // namespace argosy::optim
+}  // namespace argosy::train

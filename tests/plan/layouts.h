@@ -6,7 +6,7 @@
 #include "support/world.h"
 #include "train/tiny_run.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 
 inline std::vector<testing::Layout> layouts() {
     switch (testing::world().size()) {
@@ -24,4 +24,4 @@ inline std::vector<testing::Layout> layouts() {
     }
 }
 
-}  // namespace argosy::account
+}  // namespace argosy::plan

@@ -13,7 +13,7 @@
 
 #include "layout/param_spec.h"
 
-namespace argosy::optim {
+namespace argosy::train {
 
 struct AdamWOptions {
     double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
@@ -54,4 +54,4 @@ class AdamW {
     int64_t num_updates_ = 0;
 };
 
-}  // namespace argosy::optim
+}  // namespace argosy::train

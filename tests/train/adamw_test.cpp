@@ -1,5 +1,5 @@
 // Compares AdamW with the textbook's loop over plain numbers in fp64.
-#include "optim/adamw.h"
+#include "train/adamw.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
@@ -12,7 +12,7 @@
 
 #include "support/tensors.h"
 
-namespace argosy::optim {
+namespace argosy::train {
 namespace {
 
 using ::argosy::testing::identical;
@@ -136,4 +136,4 @@ INSTANTIATE_TEST_SUITE_P(Types, AdamWTest, ::testing::Values(at::kFloat, at::kDo
                          [](const auto& type) { return std::string(c10::toString(type.param)); });
 
 }  // namespace
-}  // namespace argosy::optim
+}  // namespace argosy::train

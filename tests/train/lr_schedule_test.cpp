@@ -1,4 +1,4 @@
-#include "optim/lr_schedule.h"
+#include "train/lr_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <numbers>
 #include <vector>
 
-namespace argosy::optim {
+namespace argosy::train {
 namespace {
 
 LrScheduleOptions options(DecayShape shape, int64_t warmup_steps, int64_t total_steps) {
@@ -116,4 +116,4 @@ TEST(LrSchedule, IsTorchTitansAtEveryStep) {
 }
 
 }  // namespace
-}  // namespace argosy::optim
+}  // namespace argosy::train

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-namespace argosy::optim {
+namespace argosy::train {
 
 enum class DecayShape { Linear, Cosine, Sqrt };
 
@@ -40,4 +40,4 @@ class LrSchedule {
     int64_t decay_steps_;
 };
 
-}  // namespace argosy::optim
+}  // namespace argosy::train

@@ -1,5 +1,5 @@
 // Which exceptions report exhausted memory, and the message made of them; pretrain.memory tests whole runs.
-#include "account/training_memory.h"
+#include "plan/training_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "support/world.h"
 #include "train/tiny_run.h"
 
-namespace argosy::account {
+namespace argosy::plan {
 namespace {
 
 void explain(const config::JobConfig& config, const std::function<void()>& fail) {
@@ -103,4 +103,4 @@ TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace argosy::account
+}  // namespace argosy::plan
