@@ -104,6 +104,7 @@ TEST(Threshold, IsSetByItsName) {
     EXPECT_EQ(thresholds.peers, 0.6);
     EXPECT_EQ(thresholds.line_fail, 1);
     EXPECT_EQ(thresholds.line, Thresholds{}.line);
+    set_threshold("clocks=0.8", thresholds);  // of an older version's site
 }
 
 TEST(Threshold, ThatMeansNothingIsRefused) {

@@ -147,6 +147,14 @@ TEST_F(History, HasTheRatesUnderStress) {
                              "copy_to_host_bytes_per_second{node=\"n1\",rank=\"2\"} 27000000000\n"})
         EXPECT_NE(figures.find(line), std::string::npos) << line << " is not in: " << figures;
 
+    report.cluster.ranks[2].stress->bytes_to_host = 0;  // not measured: the other rank keeps its place
+    report.cluster.ranks[3].stress->bytes_to_host = 27e9;
+    const auto of_the_other = compare_with_history(folder, report);
+    ASSERT_EQ(checks_of(of_the_other), Names{"history of copies to the host"});
+    EXPECT_EQ(of_the_other[0].where, "rank 3 on n1");
+    EXPECT_EQ(prometheus_report(report).find("copy_to_host_bytes_per_second{node=\"n1\",rank=\"2\"}"),
+              std::string::npos);
+
     report.cluster.ranks[0].stress->bus_id.clear();  // processors
     report.cluster.ranks[1].stress.reset();
     EXPECT_FALSE(history_entries(report)[0].rates.contains("sustained products of 60 s"));

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "bench/collective.h"
 #include "preflight/nodes.h"
 #include "preflight/sources.h"
@@ -33,6 +34,12 @@ std::vector<std::string> runs_of(const std::vector<int>& numbers) {
 auto all_check_names() {
     return std::bit_cast<std::array<const char*, sizeof(CheckNames) / sizeof(const char*)>>(kCheckNames);
 }
+
+/// Checks that have left for those of DCGM. A site's --only-warn may still name them.
+constexpr std::string_view kFormerNames[] = {
+    "GPU compute mode",    "GPU errors in the kernel's log", "GPU persistence", "NVLink clique",
+    "NVLink registration", "NVLinks under load",             "NVLinks",         "adapters' PCIe links"};
+constexpr std::string_view kFormerThreshold = "clocks";
 
 /// "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include".
 bool is_variable(std::string_view name) {
@@ -64,7 +71,7 @@ bool is_check_name(const std::string& name) {
     if (name.starts_with(kResultOf)) return is_operation(name.substr(kResultOf.size()));
     const auto names = all_check_names();
     return std::ranges::find(names, name) != names.end() || is_variable(name) || is_operation(name) ||
-           name.starts_with(kHistoryOf);
+           name.starts_with(kHistoryOf) || std::ranges::find(kFormerNames, name) != std::end(kFormerNames);
 }
 
 std::string check_names() { return fmt::format("{}", fmt::join(all_check_names(), ", ")); }
@@ -88,6 +95,10 @@ std::span<const Threshold> threshold_table() { return kThresholds; }
 void set_threshold(const std::string& setting, Thresholds& thresholds) {
     const size_t end = std::min(setting.find('='), setting.size());
     const auto found = std::ranges::find(kThresholds, setting.substr(0, end), &Threshold::name);
+    if (setting.substr(0, end) == kFormerThreshold) {
+        spdlog::warn("--threshold {}: this limit has left with its check; DCGM judges clocks", setting);
+        return;
+    }
     if (found == std::end(kThresholds)) {
         std::vector<std::string> names;
         for (const Threshold& one : kThresholds) names.emplace_back(one.name);

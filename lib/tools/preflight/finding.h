@@ -39,7 +39,8 @@ Severity severity_below(const Medians& usual, double value);
 void append(std::vector<Finding> more, std::vector<Finding>& findings);
 
 /// The fixed names of checks. This is their only list: findings take their names from it, and --only-warn
-/// accepts these names, so no name changes. "Under load" in a name means under stress (facts.h).
+/// accepts these names, so no name changes, and those that have left are accepted still (finding.cpp). "Under
+/// load" in a name means under stress (facts.h).
 struct CheckNames {
     const char* shared_memory = "/dev/shm";
     const char* argosy_version = "Argosy's version";

@@ -84,12 +84,13 @@ std::string kind_of(const Report& report, size_t node) {
 }
 
 /// Adds the rates of a GPU under stress. The name of the products' rate has their time, because a GPU gets
-/// hotter and slower. Leaves out processors: their stress is so short that other programs disturb it.
+/// hotter and slower. A rate that was not measured is 0, which keeps the places of the other ranks. Leaves out
+/// processors: their stress is so short that other programs disturb it.
 void add_stress(const RankFacts& rank, size_t node, const Labels& labels, std::vector<Figure>& figures) {
     if (!rank.stress || rank.stress->bus_id.empty()) return;
     const StressResult& stress = *rank.stress;
     const auto add = [&](const RateKind& kind, const std::string& name, double value) {
-        if (value > 0) figures.push_back({&kind, name, node, labels, value});
+        figures.push_back({&kind, name, node, labels, value});
     };
     add(kSustained, fmt::format("{} of {:g} s", kSustained.name, stress.seconds), stress.flops_per_second);
     add(kToDevice, kToDevice.name, stress.bytes_to_device);
@@ -247,6 +248,8 @@ std::vector<HistoryEntry> history_entries(const Report& report) {
     for (const Figure& one : figures_of(report)) {
         if (one.node) entries[*one.node].rates[one.name].push_back(one.value);
     }
+    for (HistoryEntry& entry : entries)
+        std::erase_if(entry.rates, [](const auto& rate) { return std::ranges::max(rate.second) <= 0; });
     return entries;
 }
 
@@ -267,7 +270,9 @@ std::string prometheus_report(const Report& report) {
     text += gauge("bad_node", "1 if the next start should leave the node out, else 0.", bad) +
             gauge("findings", "Number of findings by check and severity.", findings);
     std::map<const RateKind*, std::vector<std::pair<Labels, double>>> by_kind;
-    for (Figure& one : figures_of(report)) by_kind[one.kind].emplace_back(std::move(one.labels), one.value);
+    for (Figure& one : figures_of(report)) {
+        if (one.value > 0) by_kind[one.kind].emplace_back(std::move(one.labels), one.value);
+    }
     for (const RateKind* kind : kKinds) text += gauge(kind->metric, kind->help, by_kind[kind]);
     return text;
 }
