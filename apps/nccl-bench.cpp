@@ -1,16 +1,7 @@
-// Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests. The option
-// --preflight makes nccl-bench run the executable `preflight` from its own folder instead, which checks the
-// nodes of a job before the job starts.
-#include <unistd.h>
-
+// Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <optional>
 
-#include "base/error.h"
 #include "base/output.h"
 #include "base/program.h"
 #include "bench/benchmark.h"
@@ -80,8 +71,6 @@ void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
 
 ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{bench::help_text(), "nccl-bench"};
-    app.add_flag("--preflight")
-        ->description("check the nodes of a job instead; see nccl-bench --preflight --help");
     bench::RawOptions raw;
     add_what_to_measure(app, raw);
     add_how_to_measure(app, raw);
@@ -107,22 +96,10 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     return results.passed(options) ? ExitCode::Done : ExitCode::CheckFailed;
 }
 
-/// Replaces this process by `preflight`, with the same arguments. Never returns; throws UserError on failure.
-ExitCode run_preflight(char** argv) {
-    const std::filesystem::path program =
-        std::filesystem::read_symlink("/proc/self/exe").replace_filename("preflight");
-    execv(program.c_str(), argv);
-    throw UserError("cannot run {}: {}; build or install it beside nccl-bench", program.string(),
-                    std::strerror(errno));
-}
-
 }  // namespace
 }  // namespace argosy
 
 int main(int argc, char** argv) {
-    const bool preflight = std::any_of(
-        argv, argv + argc, [](const char* word) { return std::string_view(word) == "--preflight"; });
-    if (preflight) return argosy::run_program("nccl-bench", [&] { return argosy::run_preflight(argv); });
     return argosy::mpi::run_program("nccl-bench", &argc, &argv, [&](const auto& world, const auto&) {
         return argosy::measure(argc, argv, world);
     });

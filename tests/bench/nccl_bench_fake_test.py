@@ -1,5 +1,5 @@
-"""nccl-bench over NCCL, on stand-ins for GPUs: nccl_bench_fake_test.py PROGRAM. What is the same over MPI is in
-nccl_bench_test.py."""
+"""nccl-bench and preflight over NCCL, on stand-ins for GPUs: nccl_bench_fake_test.py NCCL_BENCH PREFLIGHT. What is the same
+over MPI is in nccl_bench_test.py."""
 import json
 import os
 import pathlib
@@ -13,13 +13,17 @@ SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
 sys.path.insert(0, str(SOURCE / "tests" / "pretrain"))
 import run  # noqa: E402
 
-PROGRAM = pathlib.Path(sys.argv.pop(1))
+NCCL_BENCH, PREFLIGHT = map(pathlib.Path, (sys.argv.pop(1), sys.argv.pop(1)))
 QUICK = ("-b", "64", "-e", "4K", "-f", "8", "-n", "3")
 
 
+def run_ranks(ranks, *words, **environment):
+    return subprocess.run([SOURCE / "jobs/mpirun.sh", *map(str, (ranks, *words))], capture_output=True, text=True, timeout=100,
+                          stdin=subprocess.DEVNULL, env=os.environ | environment)
+
+
 def bench(ranks, *arguments, **environment):
-    return subprocess.run([SOURCE / "jobs/mpirun.sh", str(ranks), PROGRAM, *map(str, arguments)], capture_output=True,
-                          text=True, timeout=100, stdin=subprocess.DEVNULL, env=os.environ | environment)
+    return run_ranks(ranks, NCCL_BENCH, *arguments, **environment)
 
 
 class NcclBenchOnStandIns(unittest.TestCase):
@@ -72,8 +76,7 @@ class NcclBenchOnStandIns(unittest.TestCase):
         """And tells the libraries' versions, which must be the same on all ranks."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "x.json"
-            done = bench(2, "--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path,
-                         "--sustain", 0.1)
+            done = run_ranks(2, PREFLIGHT, "--config", SOURCE / "configs/debug_cpu.toml", "--json", path, "--sustain", 0.1)
             self.assertRegex(done.stdout, r"pre-flight of .*\(NCCL 2\.", done.stderr)
             for rank in json.loads(path.read_text())["ranks"]:
                 self.assertRegex(rank["nccl_version"], r"^2\.\d+\.\d+$")
@@ -97,14 +100,12 @@ done
 """)
             (folder / "nvidia-smi").chmod(0o700)
             path = folder / "x.json"
-            words = ["--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path, *options]
+            words = [PREFLIGHT, "--config", SOURCE / "configs/debug_cpu.toml", "--json", path, *options]
             on_nodes = []
             for number, gpus in enumerate(nodes, 1):
                 on_nodes += [":", "-n", 2, "env", f"ARGOSY_FAKE_GPUS={gpus}", f"SLURMD_NODENAME=n{number}",
-                             f"NCCL_HOSTID=n{number}", PROGRAM, *words]
-            done = subprocess.run([SOURCE / "jobs/mpirun.sh", *map(str, on_nodes[2:] or [2, PROGRAM, *words])],
-                                  capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL,
-                                  env=os.environ | environment | {"PATH": f"{folder}:{os.environ['PATH']}"})
+                             f"NCCL_HOSTID=n{number}", *words]
+            done = run_ranks(*(on_nodes[2:] or [2, *words]), **environment, PATH=f"{folder}:{os.environ['PATH']}")
             report = json.loads(path.read_text()) if path.exists() else None
             return done, report, len((folder / "questions").read_text())
 
@@ -150,8 +151,8 @@ done
         """They report that they differ, and do not wait for each other in calls that only some of them make."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder) / "x.json"
-            words = ["--preflight", "--config", SOURCE / "configs/debug_cpu.toml", "--json", path]
-            done = bench(1, *words, ":", "-n", 1, pathlib.Path(os.environ["ARGOSY_BIN"]) / "nccl-bench", *words)
+            words = ["--config", SOURCE / "configs/debug_cpu.toml", "--json", path]
+            done = run_ranks(1, PREFLIGHT, *words, ":", "-n", 1, pathlib.Path(os.environ["ARGOSY_BIN"]) / "preflight", *words)
             self.expect_no_speeds(done, json.loads(path.read_text()), "CUDA version", [])
 
     def test_a_preflight_asks_nvidia_smi_before_during_and_after_the_load(self):
