@@ -38,22 +38,9 @@ void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
         app.add_option(names, value, help)->capture_default_str();
     };
     number("-n,--iters", options.iterations, "timed iterations");
-    number("-m,--agg_iters", options.aggregated,
-           "operations per iteration, at the same time, each on its own buffers");
     number("-w,--warmup_iters", options.warmup, "untimed iterations before the timed ones, at each size");
-    number("-N,--run_cycles", options.cycles, "passes over all sizes; 0: no end");
     number("-c,--check", options.checks, "verifications of each result; 0: none");
-    number("-z,--blocking", options.blocking_calls,
-           "1: wait for each operation; MPI then uses blocking calls, to which --timeout does not apply");
     number("-T,--timeout", options.timeout_seconds, "seconds to wait for a rank before an error names it");
-    number("-C,--report_cputime", options.time_to_start,
-           "1: show the time of the call that starts an operation");
-    number("-S,--report_timestamps", options.timestamps, "1: show when each row ended");
-    number("-a,--average", raw.across_ranks,
-           "time shown: 0: rank 0's, 1: mean over ranks, 2: minimum, 3: maximum");
-    number("-I,--per_iter_timing", options.per_iteration,
-           "1: show i_min, i_max, i_p99, i_cv% of single iterations");
-    number("-K,--per_iter_skip", options.skipped, "first iterations that p50, p99 and -I ignore");
     app.add_option("--percentiles", raw.percentiles,
                    "off: no columns after those of nccl-tests, for programs that read its output")
         ->check(CLI::IsMember({"on", "off"}))
@@ -64,9 +51,8 @@ void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
                    "JSON file, written at the end; replaces only an earlier report. -: stdout, and\nthe "
                    "table goes to stderr; so for --csv");
     app.add_option("--csv", options.csv, "CSV file, written at the end; replaces only an earlier report");
-    for (size_t i = 0; i < raw.refused.size(); ++i) {
-        app.add_option(bench::refused_options()[i].names, raw.refused[i])->group("");
-    }
+    app.add_option("-t,--nthreads", raw.num_threads)->group("");
+    app.add_option("-g,--ngpus", raw.num_gpus)->group("");
 }
 
 ExitCode measure(int argc, char** argv, const mpi::Comm& world) {

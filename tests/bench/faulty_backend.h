@@ -38,8 +38,6 @@ class FaultyBackend : public Backend {
     void reduce_scatter(const Call& call) override { run("reduce_scatter", call, &Backend::reduce_scatter); }
     void scatter(const Call& call) override { run("scatter", call, &Backend::scatter); }
     void send_receive(const Call& call) override { run("sendrecv", call, &Backend::send_receive); }
-    void begin_together() override { inner_->begin_together(); }
-    void end_together() override { inner_->end_together(); }
 
     void wait() override {
         inner_->wait();

@@ -170,9 +170,17 @@ void MpiBackend::wait() {
     averages_.clear();
 }
 
+void MpiBackend::start_clock() { ends_ = {seconds_now()}; }
+
 void MpiBackend::end_iteration() {
     wait();
-    clock_.end_iteration();
+    ends_.push_back(seconds_now());
+}
+
+std::vector<double> MpiBackend::iteration_seconds() {
+    std::vector<double> seconds;
+    for (size_t i = 1; i < ends_.size(); ++i) seconds.push_back(ends_[i] - ends_[i - 1]);
+    return seconds;
 }
 
 }  // namespace argosy::bench

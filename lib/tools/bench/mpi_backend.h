@@ -33,13 +33,11 @@ class MpiBackend : public Backend {
     void reduce_scatter(const Call& call) override;
     void scatter(const Call& call) override;
     void send_receive(const Call& call) override;
-    void begin_together() override {}
-    void end_together() override {}
 
     void wait() override;
-    void start_clock() override { clock_.start(); }
+    void start_clock() override;
     void end_iteration() override;
-    std::vector<double> iteration_seconds() override { return clock_.iteration_seconds(); }
+    std::vector<double> iteration_seconds() override;
 
     /// Empty: MPI does not report its connections.
     std::vector<std::string> connections() const override { return {}; }
@@ -68,7 +66,7 @@ class MpiBackend : public Backend {
     std::vector<Call> averages_;                    // sums that wait() divides once they are complete
     std::vector<std::vector<std::byte>> outgoing_;  // copies of data that is sent in place
     size_t num_outgoing_ = 0;
-    HostClock clock_;
+    std::vector<double> ends_;  // of iterations, in seconds; the first is the start of the clock
 };
 
 }  // namespace argosy::bench
