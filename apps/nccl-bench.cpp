@@ -23,7 +23,7 @@ void add_what_to_measure(CLI::App& app, bench::RawOptions& raw) {
     app.add_option("-d,--datatype", raw.type,
                    "int8 to uint64, half, float, double, bfloat16, fp8_e4m3, fp8_e5m2, all")
         ->capture_default_str();
-    app.add_option("-o,--op", raw.reduction, "sum, prod, min, max, avg, all")->capture_default_str();
+    app.add_option("-o,--op", raw.reduction, "sum, max, all")->capture_default_str();
     app.add_option("-r,--root", raw.root, "root rank of each group, or all: every rank in turn")
         ->capture_default_str();
     app.add_option("--mesh", raw.mesh,

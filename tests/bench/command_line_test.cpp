@@ -69,8 +69,7 @@ TEST(CommandLine, NamesWhatItDoesNotKnow) {
     expect_refused([](RawOptions& some) { some.options.collective = "allreduce"; },
                    {"allreduce", "all_reduce", "gather"});
     expect_refused([](RawOptions& some) { some.type = "fp16"; }, {"--datatype fp16", "half", "fp8_e5m2"});
-    expect_refused([](RawOptions& some) { some.reduction = "xor"; }, {"--op xor", "prod"});
-    expect_refused([](RawOptions& some) { some.reduction = "mulsum"; }, {"mulsum", "NCCL"});
+    expect_refused([](RawOptions& some) { some.reduction = "xor"; }, {"--op xor", "sum, max and all"});
     expect_refused([](RawOptions& some) { some.root = "first"; }, {"--root first"});
     expect_refused([](RawOptions& some) { some.mesh = "4"; }, {"--mesh 4", "4x8"});
     expect_refused([](RawOptions& some) { some.mesh = "4x"; }, {"--mesh 4x"});

@@ -67,14 +67,11 @@ TEST_F(MeasurementTest, FindsEveryTypeOfEveryCollectiveRight) {
     }
 }
 
-TEST_F(MeasurementTest, FindsEveryOperationRight) {
+TEST_F(MeasurementTest, FindsEveryMaximumRight) {
     for (const Collective& collective : collectives()) {
         if (!collective.reduces) continue;
         for (const ElementType type : types_named("all")) {
-            for (const Reduction reduction :
-                 {Reduction::Product, Reduction::Min, Reduction::Max, Reduction::Average}) {
-                expect_right(quick(), collective, type, reduction);
-            }
+            expect_right(quick(), collective, type, Reduction::Max);
         }
     }
 }
@@ -83,7 +80,7 @@ TEST_F(MeasurementTest, FindsSeveralVerificationsRight) {
     Options several = quick();
     several.checks = 2;
     for (const Collective& collective : collectives())
-        expect_right(several, collective, ElementType::BFloat16, Reduction::Average);
+        expect_right(several, collective, ElementType::BFloat16, Reduction::Sum);
 }
 
 /// A group refuses operations with more elements than its limit, which stands for MPI's 2^31 - 1.
@@ -94,7 +91,7 @@ TEST_F(MeasurementTest, FindsOperationsInPiecesRight) {
             for (const size_t max_elements : {size_t{7}, size_t{400}, size_t{1001}}) {
                 MpiBackend backend(ranks_.world.duplicate(calls, max_elements), 30);
                 Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
-                const auto kind = case_of(kind_of(collective, ElementType::Int32, Reduction::Average, 0),
+                const auto kind = case_of(kind_of(collective, ElementType::Int32, Reduction::Max, 0),
                                           max_elements < 100 ? 500 : 5000, ranks_.size);
                 EXPECT_EQ(num_wrong(measurement, *kind), 0) << collective.name << " " << max_elements;
             }

@@ -14,8 +14,7 @@
 namespace argosy::mpi {
 
 /// Return MPI's type and operation. Element types that MPI 3 lacks get a derived type and user-defined
-/// operations, which are made at their first use and kept until the process ends. operation() throws RunError
-/// for an average, which MPI lacks.
+/// operations, which are made at their first use and kept until the process ends.
 MPI_Datatype datatype(ElementType type);
 MPI_Op operation(ElementType type, Reduction reduction);
 

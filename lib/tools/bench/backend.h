@@ -50,9 +50,6 @@ class Backend {
     /// See GroupPosition::result_at_start.
     virtual bool result_at_start() const = 0;
 
-    /// Whether an average scales and rounds each number before the sum, so that the result may be inexact.
-    virtual bool scales_before_average() const = 0;
-
     virtual void all_gather(const Call&) = 0;
     virtual void all_reduce(const Call&) = 0;
     virtual void all_to_all(const Call&) = 0;

@@ -1,7 +1,6 @@
 #include "bench/measure.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -43,30 +42,13 @@ size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(k
 /// The distance between the places at which the iterations take turns.
 size_t shift_bytes(const Case& kind) { return round_up(kind.bytes, kAlignmentBytes); }
 
-/// Whether the backend's average over n ranks has rounding errors. A backend that scales numbers by 1/n
-/// before the sum is exact only if n is a small power of two: then 1/n is exact, and no scaled number is too
-/// small for the type.
-bool rounds_average(const Case& kind, const Backend& backend) {
-    constexpr unsigned kMaxExact = 64;
-    const auto ranks = static_cast<unsigned>(backend.size());
-    return kind.reduction == Reduction::Average && backend.scales_before_average() &&
-           is_floating(kind.type) && !(std::has_single_bit(ranks) && ranks <= kMaxExact);
-}
-
-/// Counts the elements that differ: in any bit or, if `roundings` > 0, by more than that many roundings can
-/// cause.
-int64_t count_different(std::span<const std::byte> wanted, std::span<const std::byte> found, ElementType type,
-                        int roundings) {
+int64_t count_different(std::span<const std::byte> wanted, std::span<const std::byte> found,
+                        ElementType type) {
     if (std::memcmp(wanted.data(), found.data(), wanted.size()) == 0) return 0;
     const size_t bytes = size_bytes(type);
     int64_t different = 0;
-    for (size_t at = 0; at < wanted.size(); at += bytes) {
-        if (std::memcmp(&wanted[at], &found[at], bytes) == 0) continue;
-        const double exact = value_of(&wanted[at], type);
-        const bool near =
-            std::abs(value_of(&found[at], type) - exact) <= roundings * largest_rounding(exact, type);
-        different += !(roundings > 0 && near);
-    }
+    for (size_t at = 0; at < wanted.size(); at += bytes)
+        different += std::memcmp(&wanted[at], &found[at], bytes) != 0;
     return different;
 }
 
@@ -155,9 +137,6 @@ void Measurement::refill(const Case& kind, const Pattern& pattern, const Call& c
 int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern, const Call& call) const {
     const GroupPosition position = position_of(kind);
     std::vector<std::byte> wanted(kBlockBytes), found(kBlockBytes);
-    // n + 2 numbers are rounded: 1/n, the product with 1/n, n - 1 partial sums, and the expected result. All
-    // terms of a sum have the same sign, so no partial sum is larger than the result.
-    const int roundings = rounds_average(kind, backend_) ? position.size + 2 : 0;
     int64_t wrong = 0;
     for (int chunk = 0; chunk < kind.collective->chunks(position.size).output; ++chunk) {
         const auto part = kind.collective->expected(position, chunk);
@@ -167,7 +146,7 @@ int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern, const
             const std::span left = std::span(wanted).first(bytes), right = std::span(found).first(bytes);
             pattern.fill(*part, kind.chunk_elements, first, left);
             backend_.read(right, start + first * size_bytes(kind.type));
-            wrong += count_different(left, right, kind.type, roundings);
+            wrong += count_different(left, right, kind.type);
         });
     }
     return wrong;

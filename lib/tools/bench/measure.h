@@ -11,7 +11,7 @@
 //
 // Verification: the output buffer first holds the bitwise complement of the expected result, so that an
 // element that is not written counts as wrong. One operation runs on fresh input, and every element is
-// compared bit for bit (averages that the backend rounds: within a tolerance). Out of place, all output of
+// compared bit for bit. Out of place, all output of
 // the timed operations is compared as well. In place, each timed operation takes the result of the one before
 // as its input, so their output is not compared.
 #pragma once

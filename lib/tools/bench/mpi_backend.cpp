@@ -13,11 +13,6 @@ namespace {
 
 constexpr size_t kAlignment = 4096;
 
-/// An average becomes a sum, which wait() divides.
-Reduction mpi_reduction(const Call& call) {
-    return call.reduction == Reduction::Average ? Reduction::Sum : call.reduction;
-}
-
 }  // namespace
 
 MpiBackend::MpiBackend(mpi::Comm group, double timeout_seconds)
@@ -59,9 +54,8 @@ void MpiBackend::all_gather(const Call& call) {
 
 void MpiBackend::all_reduce(const Call& call) {
     in_pieces(call, 1, [&](std::byte* out, const std::byte* in, size_t count) {
-        return group_.all_reduce(out, in, count, call.type, mpi_reduction(call));
+        return group_.all_reduce(out, in, count, call.type, call.reduction);
     });
-    divide_later(call);
 }
 
 void MpiBackend::all_to_all(const Call& call) {
@@ -86,19 +80,16 @@ void MpiBackend::gather(const Call& call) {
 
 void MpiBackend::reduce(const Call& call) {
     in_pieces(call, 1, [&](std::byte* out, const std::byte* in, size_t count) {
-        return group_.reduce(out, in, count, call.type, mpi_reduction(call), call.root);
+        return group_.reduce(out, in, count, call.type, call.reduction, call.root);
     });
-    if (rank_ == call.root) divide_later(call);
 }
 
 void MpiBackend::reduce_scatter(const Call& call) {
     if (call.count * static_cast<size_t>(size_) > group_.max_elements()) {
         reduce_scatter_in_pieces(call);
     } else {
-        requests_.push_back(
-            group_.reduce_scatter(call.out, call.in, call.count, call.type, mpi_reduction(call)));
+        requests_.push_back(group_.reduce_scatter(call.out, call.in, call.count, call.type, call.reduction));
     }
-    divide_later(call);
 }
 
 /// MPI reduces no types with gaps, so a piece is a window of the whole input: each rank gets the part of the
@@ -118,7 +109,7 @@ void MpiBackend::reduce_scatter_in_pieces(const Call& call) {
         const bool in_place = call.in == call.out;
         std::byte* const out = in_place ? call.out + first * bytes : wanted;
         requests_.push_back(
-            group_.reduce_scatter(out, call.in + first * bytes, counts, call.type, mpi_reduction(call)));
+            group_.reduce_scatter(out, call.in + first * bytes, counts, call.type, call.reduction));
         const auto own = static_cast<size_t>(counts[rank_]);
         if (in_place) moves_.push_back({wanted, out, own * bytes});
         received += own;
@@ -153,10 +144,6 @@ void MpiBackend::send_receive(const Call& call) {
     });
 }
 
-void MpiBackend::divide_later(const Call& call) {
-    if (call.reduction == Reduction::Average) averages_.push_back(call);
-}
-
 void MpiBackend::wait() {
     if (!done_within(timeout_seconds_, [&] { return mpi::test_all(requests_); })) throw WaitTimeout();
     requests_.clear();
@@ -164,10 +151,6 @@ void MpiBackend::wait() {
     counts_.clear();
     for (const auto& [to, from, bytes] : moves_) std::memmove(to, from, bytes);
     moves_.clear();
-    for (const Call& call : averages_) {
-        divide({call.out, call.count * size_bytes(call.type)}, call.type, size_);
-    }
-    averages_.clear();
 }
 
 void MpiBackend::start_clock() { ends_ = {seconds_now()}; }

@@ -22,7 +22,6 @@ class MpiBackend : public Backend {
     void write(std::byte* to, std::span<const std::byte> from) const override;
     void read(std::span<std::byte> to, const std::byte* from) const override;
     bool result_at_start() const override { return true; }
-    bool scales_before_average() const override { return false; }
 
     void all_gather(const Call& call) override;
     void all_reduce(const Call& call) override;
@@ -43,7 +42,6 @@ class MpiBackend : public Backend {
     std::vector<std::string> connections() const override { return {}; }
 
   private:
-    void divide_later(const Call& call);
     /// Starts `run(first element, number of elements)` for each piece of a chunk. `num_chunks` chunks travel
     /// in one operation.
     template <class Run>
@@ -63,7 +61,6 @@ class MpiBackend : public Backend {
     std::vector<mpi::Request> requests_;
     std::vector<std::vector<int>> counts_;  // of reduce_scatters under way, by rank
     std::vector<Move> moves_;
-    std::vector<Call> averages_;                    // sums that wait() divides once they are complete
     std::vector<std::vector<std::byte>> outgoing_;  // copies of data that is sent in place
     size_t num_outgoing_ = 0;
     std::vector<double> ends_;  // of iterations, in seconds; the first is the start of the clock

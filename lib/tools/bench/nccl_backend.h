@@ -36,7 +36,6 @@ class NcclBackend : public Backend {
     void write(std::byte* to, std::span<const std::byte> from) const override;
     void read(std::span<std::byte> to, const std::byte* from) const override;
     bool result_at_start() const override { return false; }
-    bool scales_before_average() const override { return true; }
 
     void all_gather(const Call& call) override;
     void all_reduce(const Call& call) override;

@@ -37,9 +37,9 @@ constexpr const char* kHelp =
     "        from the results of the timed iterations\n"
     "\n"
     "Over NCCL, buffers are in the memory of the rank's GPU, operations are queued on a stream as in\n"
-    "nccl-tests, and the GPU's clock times single iterations; avg may differ by NCCL's roundings.\n"
-    "Over MPI, buffers are in host memory, avg is a sum and a division, and this program adds half,\n"
-    "bfloat16 and fp8 itself. lib/tools/bench/FORMAT.md defines JSON and CSV.\n"
+    "nccl-tests, and the GPU's clock times single iterations.\n"
+    "Over MPI, buffers are in host memory, and this program adds half, bfloat16 and fp8 itself.\n"
+    "lib/tools/bench/FORMAT.md defines JSON and CSV.\n"
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 a wrong result, or a bandwidth below --min-busbw; 76 a "
     "rank\n"
     "did not answer in time.\n";
