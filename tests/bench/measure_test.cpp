@@ -11,6 +11,7 @@
 #include "bench/bench_ranks.h"
 #include "bench/faulty_backend.h"
 #include "bench/mpi_backend.h"
+#include "expect_error.h"
 
 namespace argosy::bench {
 namespace {
@@ -83,22 +84,12 @@ TEST_F(MeasurementTest, FindsSeveralVerificationsRight) {
         expect_right(several, collective, ElementType::BFloat16, Reduction::Sum);
 }
 
-/// A group refuses operations with more elements than its limit, which stands for MPI's 2^31 - 1.
-TEST_F(MeasurementTest, FindsOperationsInPiecesRight) {
-    for (const auto calls : {mpi::Calls::NonBlocking, mpi::Calls::Blocking}) {
-        const Options options = quick();
-        for (const Collective& collective : collectives()) {
-            for (const size_t max_elements : {size_t{7}, size_t{400}, size_t{1001}}) {
-                MpiBackend backend(ranks_.world.duplicate(calls, max_elements), 30);
-                Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
-                const auto kind = case_of(kind_of(collective, ElementType::Int32, Reduction::Max, 0),
-                                          max_elements < 100 ? 500 : 5000, ranks_.size);
-                EXPECT_EQ(num_wrong(measurement, *kind), 0) << collective.name << " " << max_elements;
-            }
-            MpiBackend backend(ranks_.world.duplicate(calls, 1001), 30);
-            expect_right(backend, options, collective, ElementType::BFloat16, Reduction::Sum);
-        }
-    }
+TEST_F(MeasurementTest, MoreElementsThanMpiCountsAreRefused) {
+    const size_t share = (size_t{1} << 31) / ranks_.size + 1;
+    EXPECT_ERROR(ranks_.world.broadcast(nullptr, size_t{1} << 31, ElementType::Int8, 0), UserError,
+                 "2147483648 elements", "up to 2147483647", "--maxbytes");
+    EXPECT_ERROR(ranks_.world.all_gather(nullptr, nullptr, share, ElementType::Int8), UserError,
+                 "up to 2147483647");
 }
 
 TEST_F(MeasurementTest, FindsEveryFaultOfABackendInEveryCollective) {
