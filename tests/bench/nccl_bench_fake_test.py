@@ -117,7 +117,7 @@ done
         self.assertEqual((found["verdict"], report["bad_nodes"]), ("FAIL", bad_nodes))
         speeds = report["speeds"]
         self.assertEqual((speeds["products"]["tera_flops"], speeds["collectives"], speeds["judged"]), ([], [], False))
-        self.assertEqual(speeds["not_done"][-1], "the sustained load and the copies")
+        self.assertEqual(speeds["not_done"][-1], "the sustained load")
         self.assertNotIn("deadline", [one["check"] for one in report["findings"]])
         return found["what"]
 
@@ -162,7 +162,6 @@ done
         findings = {one["check"]: one["what"] for one in report["findings"]}
         self.assertIn("GPU 1: heat lowers the clocks", findings.get("GPU clocks under load", ""))
         self.assertIn("GPU 1: uncorrected memory errors", findings.get("GPU memory errors under load", ""))
-        self.assertRegex(done.stdout, r"host and device +[0-9.]+.* GB/s to the device, [0-9.]+.* GB/s to the host")
 
     def test_an_nvidia_smi_that_hangs_or_fails_under_load_is_a_finding(self):
         """After a question that hung, nvidia-smi is not asked again."""
@@ -191,7 +190,7 @@ done
         self.assertEqual(done.returncode, 3, done.stdout + done.stderr)
         checks = {one["check"]: one["what"] for one in report["findings"]}
         self.assertIn("GPU 1: uncorrected memory errors", checks["GPU memory errors under load"])
-        self.assertIn("the sustained load and the copies", checks["deadline"])
+        self.assertIn("the sustained load", checks["deadline"])
         self.assertEqual(asked, 2)
 
     def test_ranks_that_share_a_gpu_are_refused(self):

@@ -98,7 +98,7 @@ class Preflight(PreflightTest):
         self.assertEqual(code, 0, out + err)
         report = json.loads(self.json.read_text())
         self.assertIn(report["verdict"], ("PASS", "WARN"))
-        self.assertEqual((report["format"], report["version"], report["bad_nodes"]), ("argosy pre-flight", 1, []))
+        self.assertEqual((report["format"], report["version"], report["bad_nodes"]), ("argosy pre-flight", 2, []))
         self.assertFalse(report["speeds"]["judged"])
         self.assertEqual(len(report["speeds"]["products"]["tera_flops"]), ranks)
         self.assertEqual([(one["collective"], one["axes"], len(one["groups"])) for one in report["speeds"]["collectives"]],

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -35,11 +36,24 @@ auto all_check_names() {
     return std::bit_cast<std::array<const char*, sizeof(CheckNames) / sizeof(const char*)>>(kCheckNames);
 }
 
-/// Checks that have left for those of DCGM. A site's --only-warn may still name them.
-constexpr std::string_view kFormerNames[] = {
-    "GPU compute mode",    "GPU errors in the kernel's log", "GPU persistence", "NVLink clique",
-    "NVLink registration", "NVLinks under load",             "NVLinks",         "adapters' PCIe links"};
-constexpr std::string_view kFormerThreshold = "clocks";
+/// Checks that have left. A site's --only-warn may still name them.
+constexpr std::string_view kFormerNames[] = {"GPU compute mode",
+                                             "GPU errors in the kernel's log",
+                                             "GPU persistence",
+                                             "NVLink clique",
+                                             "NVLink registration",
+                                             "NVLinks under load",
+                                             "NVLinks",
+                                             "adapters' PCIe links",
+                                             "clocks",
+                                             "copies to the device",
+                                             "copies to the host",
+                                             "host memory",
+                                             "load",
+                                             "open files"};
+/// Limits that have left, and what judges the same now. A site's --threshold may still name them.
+constexpr std::pair<std::string_view, const char*> kFormerThresholds[] = {
+    {"clocks", "DCGM judges clocks"}, {"pcie", "'GPU PCIe link' judges links"}};
 
 /// "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include".
 bool is_variable(std::string_view name) {
@@ -62,7 +76,6 @@ constexpr Threshold kThresholds[] = {
     {"line-fail", &Thresholds::line_fail, 1, "the same: FAIL for data of GPUs"},
     {"nvlink", &Thresholds::nvlink, 1, "NVLink, for collectives within a node: WARN"},
     {"peak", &Thresholds::peak, 1, "the datasheet, for sustained products: WARN"},
-    {"pcie", &Thresholds::pcie, 1, "the PCIe link, for copies: WARN"},
 };
 
 }  // namespace
@@ -94,11 +107,13 @@ std::span<const Threshold> threshold_table() { return kThresholds; }
 
 void set_threshold(const std::string& setting, Thresholds& thresholds) {
     const size_t end = std::min(setting.find('='), setting.size());
-    const auto found = std::ranges::find(kThresholds, setting.substr(0, end), &Threshold::name);
-    if (setting.substr(0, end) == kFormerThreshold) {
-        spdlog::warn("--threshold {}: this limit has left with its check; DCGM judges clocks", setting);
+    const std::string name = setting.substr(0, end);
+    for (const auto& [former, now] : kFormerThresholds) {
+        if (name != former) continue;
+        spdlog::warn("--threshold {}: this limit has left with its check; {}", setting, now);
         return;
     }
+    const auto found = std::ranges::find(kThresholds, name, &Threshold::name);
     if (found == std::end(kThresholds)) {
         std::vector<std::string> names;
         for (const Threshold& one : kThresholds) names.emplace_back(one.name);
