@@ -1,16 +1,7 @@
-// Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests. The option
-// --preflight makes nccl-bench run the executable `preflight` from its own folder instead, which checks the
-// nodes of a job before the job starts.
-#include <unistd.h>
-
+// Measures collectives over all ranks, with the options, columns and bandwidths of nccl-tests.
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <optional>
 
-#include "base/error.h"
 #include "base/output.h"
 #include "base/program.h"
 #include "bench/benchmark.h"
@@ -32,7 +23,7 @@ void add_what_to_measure(CLI::App& app, bench::RawOptions& raw) {
     app.add_option("-d,--datatype", raw.type,
                    "int8 to uint64, half, float, double, bfloat16, fp8_e4m3, fp8_e5m2, all")
         ->capture_default_str();
-    app.add_option("-o,--op", raw.reduction, "sum, prod, min, max, avg, all")->capture_default_str();
+    app.add_option("-o,--op", raw.reduction, "sum, max, all")->capture_default_str();
     app.add_option("-r,--root", raw.root, "root rank of each group, or all: every rank in turn")
         ->capture_default_str();
     app.add_option("--mesh", raw.mesh,
@@ -47,22 +38,9 @@ void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
         app.add_option(names, value, help)->capture_default_str();
     };
     number("-n,--iters", options.iterations, "timed iterations");
-    number("-m,--agg_iters", options.aggregated,
-           "operations per iteration, at the same time, each on its own buffers");
     number("-w,--warmup_iters", options.warmup, "untimed iterations before the timed ones, at each size");
-    number("-N,--run_cycles", options.cycles, "passes over all sizes; 0: no end");
     number("-c,--check", options.checks, "verifications of each result; 0: none");
-    number("-z,--blocking", options.blocking_calls,
-           "1: wait for each operation; MPI then uses blocking calls, to which --timeout does not apply");
     number("-T,--timeout", options.timeout_seconds, "seconds to wait for a rank before an error names it");
-    number("-C,--report_cputime", options.time_to_start,
-           "1: show the time of the call that starts an operation");
-    number("-S,--report_timestamps", options.timestamps, "1: show when each row ended");
-    number("-a,--average", raw.across_ranks,
-           "time shown: 0: rank 0's, 1: mean over ranks, 2: minimum, 3: maximum");
-    number("-I,--per_iter_timing", options.per_iteration,
-           "1: show i_min, i_max, i_p99, i_cv% of single iterations");
-    number("-K,--per_iter_skip", options.skipped, "first iterations that p50, p99 and -I ignore");
     app.add_option("--percentiles", raw.percentiles,
                    "off: no columns after those of nccl-tests, for programs that read its output")
         ->check(CLI::IsMember({"on", "off"}))
@@ -73,15 +51,12 @@ void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
                    "JSON file, written at the end; replaces only an earlier report. -: stdout, and\nthe "
                    "table goes to stderr; so for --csv");
     app.add_option("--csv", options.csv, "CSV file, written at the end; replaces only an earlier report");
-    for (size_t i = 0; i < raw.refused.size(); ++i) {
-        app.add_option(bench::refused_options()[i].names, raw.refused[i])->group("");
-    }
+    app.add_option("-t,--nthreads", raw.num_threads)->group("");
+    app.add_option("-g,--ngpus", raw.num_gpus)->group("");
 }
 
 ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     CLI::App app{bench::help_text(), "nccl-bench"};
-    app.add_flag("--preflight")
-        ->description("check the nodes of a job instead; see nccl-bench --preflight --help");
     bench::RawOptions raw;
     add_what_to_measure(app, raw);
     add_how_to_measure(app, raw);
@@ -107,22 +82,10 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     return results.passed(options) ? ExitCode::Done : ExitCode::CheckFailed;
 }
 
-/// Replaces this process by `preflight`, with the same arguments. Never returns; throws UserError on failure.
-ExitCode run_preflight(char** argv) {
-    const std::filesystem::path program =
-        std::filesystem::read_symlink("/proc/self/exe").replace_filename("preflight");
-    execv(program.c_str(), argv);
-    throw UserError("cannot run {}: {}; build or install it beside nccl-bench", program.string(),
-                    std::strerror(errno));
-}
-
 }  // namespace
 }  // namespace argosy
 
 int main(int argc, char** argv) {
-    const bool preflight = std::any_of(
-        argv, argv + argc, [](const char* word) { return std::string_view(word) == "--preflight"; });
-    if (preflight) return argosy::run_program("nccl-bench", [&] { return argosy::run_preflight(argv); });
     return argosy::mpi::run_program("nccl-bench", &argc, &argv, [&](const auto& world, const auto&) {
         return argosy::measure(argc, argv, world);
     });

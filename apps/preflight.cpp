@@ -64,7 +64,6 @@ std::string threshold_help() {
 }
 
 void add_options(CLI::App& app, Arguments& arguments) {
-    app.add_flag("--preflight")->group("");  // accepted because nccl-bench passes all of its arguments on
     app.add_option("--config", arguments.config,
                    "the job's configuration; options --section.key override it");
     app.add_option(

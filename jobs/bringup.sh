@@ -67,6 +67,7 @@ for number in "$gate" "${floor:-0}"; do
 done
 check_python
 read_site "$site"
+[[ $steps =~ ^[0-9]{1,6}$ ]] && [ "$steps" -ge 8 ] || fail "--steps $steps: give 8 or more, since the first 5 do not count"
 floor=${floor:-$ARGOSY_BANDWIDTH_FLOOR}
 here=${here:-$ARGOSY_RANKS_PER_NODE}
 [[ $here =~ ^[1-9][0-9]{0,3}$ ]] || fail "--ranks-per-node $here is not a number of ranks"
@@ -229,7 +230,7 @@ try_stage() {
     job=$(ARGOSY_CALLER_CANCELS=yes "$ARGOSY_JOBS/submit.sh" "${config_of[$1]}" --nodes "$some" --ranks-per-node $((ranks / some)) \
         "${words[@]}" --template configured --sbatch "$(first "$some") --no-requeue $more" \
         "${options[@]}" "${degrees[@]}" --training.global_batch_size -1 --training.steps "$steps" --checkpoint.enable false \
-        --checkpoint.folder checkpoint --job.dump_folder "$own") && succeeded "$job" "$own/job.sbatch" || stop "$name; see $own/logs"
+        --validation.enable false --checkpoint.folder checkpoint --job.dump_folder "$own") && succeeded "$job" "$own/job.sbatch" || stop "$name; see $own/logs"
     tokens=$(speed "$own")
     [ -n "$tokens" ] || stop "$name left no speed in $own/metrics.jsonl: --steps $steps may be too few"
     judge_speed "$1" "$name"

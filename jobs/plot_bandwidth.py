@@ -26,8 +26,8 @@ def read(path):
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise BadInput(f"{path}: {error}") from error
-    if not isinstance(found, dict) or found.get("format") != "argosy nccl-bench" or found.get("version") != 2:
-        raise BadInput(f"{path}: not results that nccl-bench wrote with --json (format 'argosy nccl-bench', version 2)")
+    if not isinstance(found, dict) or found.get("format") != "argosy nccl-bench" or found.get("version") != 3:
+        raise BadInput(f"{path}: not results that nccl-bench wrote with --json (format 'argosy nccl-bench', version 3)")
     return found
 
 

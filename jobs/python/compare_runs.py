@@ -30,7 +30,7 @@ class RunFigures:
         self.speed = Speed(newest_lines(run.folder / "metrics.jsonl"))
         self.figures = {
             SPEED: self.speed.tokens_per_second_per_device,
-            "memory GiB of rank 0": max(self.speed.known(lambda line: line.get("memory_peak_gib")), default=None),
+            "memory GiB of rank 0": max(filter(is_number, metrics.columns.get("memory_peak_gib", ())), default=None),
             "MFU": self.speed.median(lambda line: line.get("mfu_causal")),
             "exposed ms": self.speed.median(exposed_ms_of),
             "loss": self.loss(loss_step)}

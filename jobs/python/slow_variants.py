@@ -45,6 +45,7 @@ class Variant:
     options: list = dataclasses.field(default_factory=list)
     environment: list = dataclasses.field(default_factory=list)  # words of alternate.sh: NAME=VALUE, -NAME
     ranks: int = 0  # 0: those of the run
+    profile: str = ""  # what PROFILE in the remedy stands for
 
 
 class Job:
@@ -123,7 +124,7 @@ def of_fewer_ranks(job):
     if batch > 0:
         words += option_words(training__global_batch_size=batch * left // job.data_ranks)
     between = "nodes" if job.nodes > 1 else "ranks"
-    yield Variant(name, "dp_shard", f"communication between {between} (the link, or what {between} wait for)", words, ranks=ranks)
+    yield Variant(name, f"between {between}", f"communication between {between} (the link, or what {between} wait for)", words, ranks=ranks)
 
 
 def of_variables(job):
@@ -146,9 +147,9 @@ def of_fabric(job):
         if all(is_harmless(*value.split("=", 1)) for value in values):
             yield name, f"the profile {profile} {'changes' if values else 'sets'} nothing here"
         elif how == "with":
-            yield Variant(name, "fabric", f"the fabric without the profile {profile}", environment=values)
+            yield Variant(name, "fabric with", f"the fabric without the profile {profile}", environment=values, profile=profile)
         else:
-            yield Variant(name, "fabric", f"the fabric's profile {profile}",
+            yield Variant(name, "fabric without", f"the fabric's profile {profile}", profile=profile,
                           environment=["-" + value.partition("=")[0] for value in values])
 
 

@@ -114,7 +114,8 @@ def explain(facts, sound, ranks_said, rank_share, rank_noise):
     the variants that never failed."""
     found, remedy_of = [], remedies()
     if ranks_said:
-        found.append((rank_share, rank_noise, "a slow rank: " + "; ".join(ranks_said), remedy_of["slow ranks"]))
+        found.append((rank_share, rank_noise, "a slow rank: " + "; ".join(ranks_said),
+                      remedy_of["slow ranks"].replace("RUN", facts["run"])))
     for one in facts["variants"]:
         change = sound.get(one["name"])
         if change and change.differs and change.percent < 0:
@@ -123,7 +124,8 @@ def explain(facts, sound, ranks_said, rank_share, rank_noise):
                 share -= rank_share
             if share > noise:
                 settings = [" ".join(one["options"])] if one["cause"] in SETTABLE else []
-                found.append((share, noise, one["factor"], ": ".join([*settings, remedy_of[one["cause"]]])))
+                remedy = remedy_of[one["cause"]].replace("PROFILE", one["profile"])
+                found.append((share, noise, one["factor"], ": ".join([*settings, remedy])))
     return sorted(found, key=lambda one: -one[0])
 
 

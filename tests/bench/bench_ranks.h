@@ -19,13 +19,10 @@ struct Ranks {
     int rank = world.rank();
     int size = world.size();
 
-    std::unique_ptr<Backend> backend(bool blocking_calls = false) const {
-        Options options;
-        options.blocking_calls = blocking_calls;
-        options.timeout_seconds = 30;
+    std::unique_ptr<Backend> backend() const {
         std::vector<int> all(size);
         std::iota(all.begin(), all.end(), 0);
-        return make_backend(world, control, all, choice, options);
+        return make_backend(world, control, all, choice, /*timeout_seconds=*/30);
     }
 };
 

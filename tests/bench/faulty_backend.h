@@ -27,7 +27,6 @@ class FaultyBackend : public Backend {
     void write(std::byte* to, std::span<const std::byte> from) const override { inner_->write(to, from); }
     void read(std::span<std::byte> to, const std::byte* from) const override { inner_->read(to, from); }
     bool result_at_start() const override { return inner_->result_at_start(); }
-    bool scales_before_average() const override { return inner_->scales_before_average(); }
 
     void all_gather(const Call& call) override { run("all_gather", call, &Backend::all_gather); }
     void all_reduce(const Call& call) override { run("all_reduce", call, &Backend::all_reduce); }
@@ -38,8 +37,6 @@ class FaultyBackend : public Backend {
     void reduce_scatter(const Call& call) override { run("reduce_scatter", call, &Backend::reduce_scatter); }
     void scatter(const Call& call) override { run("scatter", call, &Backend::scatter); }
     void send_receive(const Call& call) override { run("sendrecv", call, &Backend::send_receive); }
-    void begin_together() override { inner_->begin_together(); }
-    void end_together() override { inner_->end_together(); }
 
     void wait() override {
         inner_->wait();

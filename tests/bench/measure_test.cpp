@@ -11,6 +11,7 @@
 #include "bench/bench_ranks.h"
 #include "bench/faulty_backend.h"
 #include "bench/mpi_backend.h"
+#include "expect_error.h"
 
 namespace argosy::bench {
 namespace {
@@ -44,7 +45,7 @@ class MeasurementTest : public ::testing::Test {
 
     void expect_right(const Options& options, const Collective& collective, ElementType type,
                       Reduction reduction) {
-        expect_right(*ranks_.backend(options.blocking_calls), options, collective, type, reduction);
+        expect_right(*ranks_.backend(), options, collective, type, reduction);
     }
     void expect_right(Backend& backend, const Options& options, const Collective& collective,
                       ElementType type, Reduction reduction) {
@@ -67,46 +68,28 @@ TEST_F(MeasurementTest, FindsEveryTypeOfEveryCollectiveRight) {
     }
 }
 
-TEST_F(MeasurementTest, FindsEveryOperationRight) {
+TEST_F(MeasurementTest, FindsEveryMaximumRight) {
     for (const Collective& collective : collectives()) {
         if (!collective.reduces) continue;
         for (const ElementType type : types_named("all")) {
-            for (const Reduction reduction :
-                 {Reduction::Product, Reduction::Min, Reduction::Max, Reduction::Average}) {
-                expect_right(quick(), collective, type, reduction);
-            }
+            expect_right(quick(), collective, type, Reduction::Max);
         }
     }
 }
 
-TEST_F(MeasurementTest, FindsSeveralAtOnceAndBlockingCallsRight) {
-    Options several = quick(), blocking = quick();
-    several.aggregated = 3;
+TEST_F(MeasurementTest, FindsSeveralVerificationsRight) {
+    Options several = quick();
     several.checks = 2;
-    blocking.blocking_calls = true;
-    for (const Collective& collective : collectives()) {
-        expect_right(several, collective, ElementType::BFloat16, Reduction::Average);
-        expect_right(blocking, collective, ElementType::Float32, Reduction::Sum);
-    }
+    for (const Collective& collective : collectives())
+        expect_right(several, collective, ElementType::BFloat16, Reduction::Sum);
 }
 
-/// A group refuses operations with more elements than its limit, which stands for MPI's 2^31 - 1.
-TEST_F(MeasurementTest, FindsOperationsInPiecesRight) {
-    for (const auto calls : {mpi::Calls::NonBlocking, mpi::Calls::Blocking}) {
-        Options options = quick();
-        options.aggregated = calls == mpi::Calls::Blocking ? 1 : 2;
-        for (const Collective& collective : collectives()) {
-            for (const size_t max_elements : {size_t{7}, size_t{400}, size_t{1001}}) {
-                MpiBackend backend(ranks_.world.duplicate(calls, max_elements), 30);
-                Measurement measurement(backend, ranks_.world, ranks_.control, options, kMaxBytes);
-                const auto kind = case_of(kind_of(collective, ElementType::Int32, Reduction::Average, 0),
-                                          max_elements < 100 ? 500 : 5000, ranks_.size);
-                EXPECT_EQ(num_wrong(measurement, *kind), 0) << collective.name << " " << max_elements;
-            }
-            MpiBackend backend(ranks_.world.duplicate(calls, 1001), 30);
-            expect_right(backend, options, collective, ElementType::BFloat16, Reduction::Sum);
-        }
-    }
+TEST_F(MeasurementTest, MoreElementsThanMpiCountsAreRefused) {
+    const size_t share = (size_t{1} << 31) / ranks_.size + 1;
+    EXPECT_ERROR(ranks_.world.broadcast(nullptr, size_t{1} << 31, ElementType::Int8, 0), UserError,
+                 "2147483648 elements", "up to 2147483647", "--maxbytes");
+    EXPECT_ERROR(ranks_.world.all_gather(nullptr, nullptr, share, ElementType::Int8), UserError,
+                 "up to 2147483647");
 }
 
 TEST_F(MeasurementTest, FindsEveryFaultOfABackendInEveryCollective) {
@@ -289,8 +272,8 @@ TEST_F(MeasurementTest, TimesAreThoseThatPassed) {
 
 TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
     if (ranks_.size == 1) GTEST_SKIP() << "needs ranks that differ";
-    // The root does not wait for the slow rank: what it sends leaves it at once. Where others keep it from
-    // its core, it is slow as well; so the best of some attempts counts.
+    // The root does not wait for the slow rank, because its data leaves it at once. Other processes may keep
+    // the root from its core and make it slow as well, so the best of some attempts counts.
     const auto seconds = [&](AcrossRanks across) {
         SlowBackend backend(ranks_);
         Options options;
@@ -309,8 +292,7 @@ TEST_F(MeasurementTest, RanksTimesBecomeOneAsAsked) {
     };
     EXPECT_GE(best(AcrossRanks::Max), 4e-3);
     EXPECT_GE(best(AcrossRanks::Mean), 4e-3 / ranks_.size);
-    EXPECT_LT(best(AcrossRanks::Min), 2e-3);
-    EXPECT_LT(best(AcrossRanks::FirstRank), 2e-3);
+    EXPECT_LT(best(AcrossRanks::Mean), 4e-3);
 }
 
 TEST_F(MeasurementTest, EachAxisOfAMeshIsMeasured) {

@@ -85,19 +85,15 @@ class NcclBench(unittest.TestCase):
         self.assertEqual(len(re.findall(r"^#  Rank  \d Group  0 Pid +\d+ on +\S+ device", text, re.MULTILINE)), 2)
 
     def test_options_change_the_table(self):
-        shown = rows(self.run_well(2, "all_reduce", "-b", "8", "-e", "24", "-i", "8", "-n", "3", "-N", "2").stdout)
-        self.assertEqual([row[0] for row in shown], ["8", "16", "24"] * 2)
+        shown = rows(self.run_well(2, "all_reduce", "-b", "8", "-e", "24", "-i", "8", "-n", "3").stdout)
+        self.assertEqual([row[0] for row in shown], ["8", "16", "24"])
         shown = rows(self.run_well(2, "reduce", *QUICK, "-d", "all", "-o", "all", "-r", "all").stdout)
-        self.assertEqual(len(shown), 3 * 12 * 5 * 2)
+        self.assertEqual(len(shown), 3 * 12 * 2 * 2)
         self.assertEqual({row[4] for row in shown}, {"0", "1"})
-        self.assertEqual({row[3] for row in shown}, {"sum", "prod", "min", "max", "avg"})
+        self.assertEqual({row[3] for row in shown}, {"sum", "max"})
         self.assertEqual({(row[8], row[12]) for row in shown}, {("0", "0")})
         shown = rows(self.run_well(2, "all_reduce", *QUICK, "-c", "0").stdout)
         self.assertEqual({(row[8], row[12]) for row in shown}, {("N/A", "N/A")})
-        more = ("-I", "1", "-K", "2", "-S", "1", "-C", "1", "-m", "2")
-        shown = rows(self.run_well(2, "all_reduce", *QUICK, *more).stdout)
-        self.assertEqual({len(row) for row in shown}, {17 + 8 + 2})
-        self.run_well(2, "alltoall", *QUICK, "-z", "1", "-a", "3")
 
     def test_json_has_types_and_shows_no_secret(self):
         path = self.folder / "x.json"
@@ -106,7 +102,7 @@ class NcclBench(unittest.TestCase):
         text = path.read_text()
         self.assertNotIn("hush", text)
         found = json.loads(text)
-        self.assertEqual((found["format"], found["version"], found["okay"]), ("argosy nccl-bench", 2, True))
+        self.assertEqual((found["format"], found["version"], found["okay"]), ("argosy nccl-bench", 3, True))
         self.assertEqual(found["env"]["NCCL_DEBUG"], "WARN")
         self.assertEqual([row["size"] for row in found["results"]], SIZES)
         row = found["results"][0]
@@ -157,7 +153,7 @@ class NcclBench(unittest.TestCase):
         self.assertEqual(found["axes"][0]["average_bus_bandwidth"]["minimum"], 1e6)
 
     def test_wrong_usage_exits_with_2_and_says_why(self):
-        self.expect_refused("all_reduce", "-G", "1", parts=("--cudagraph", "CUDA graphs"), ranks=2)
+        self.expect_refused("all_reduce", "-m", "2", parts=("-m",), ranks=2)
         self.expect_refused("all_reduce", "-g", "8", parts=("--ngpus 8", "start more ranks"))
         self.expect_refused("all_reduce", "--backend", "nccl", parts=("no NCCL",))
         self.expect_refused("all_reduce", "--mesh", "3x2", parts=("6 ranks", "1 were started"))
@@ -219,8 +215,8 @@ class NcclBench(unittest.TestCase):
         self.assertRegex(self.run_well(2, "--version").stdout, r"^nccl-bench \d+\.\d+\.\d+ \(.*\)\n$")
 
     def test_a_rank_that_stops_is_named(self):
-        command = [SOURCE / "jobs/mpirun.sh", "3", BIN / "nccl-bench", "all_reduce", "-b", "64", "-e", "64", "-N", "0",
-                   "-T", "6"]
+        command = [SOURCE / "jobs/mpirun.sh", "3", BIN / "nccl-bench", "all_reduce", "-b", "64", "-e", "256K",
+                   "-i", "4", "-T", "6"]
         process = subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    stdin=subprocess.DEVNULL)
         limit = threading.Timer(100, process.kill)  # a line that never comes ends with the process

@@ -15,7 +15,7 @@ def results(axes=("all",), types=("float",), bandwidth=1.5):
     def side(size):
         return {"bus_bw": bandwidth * size}
 
-    return {"format": "argosy nccl-bench", "version": 2, "collective": "all_reduce", "backend": "mpi",
+    return {"format": "argosy nccl-bench", "version": 3, "collective": "all_reduce", "backend": "mpi",
             "axes": [{"axis": axis, "num_groups": 1, "group_size": 2} for axis in axes],
             "results": [{"axis": axis, "size": size, "type": type_, "redop": "sum", "root": None,
                          "out_of_place": side(size), "in_place": side(size)}
@@ -63,7 +63,7 @@ class PlotBandwidth(unittest.TestCase):
         self.assertTrue({"in place float sum", "out of place half sum"} <= set(self.words_and_curves()[0]))
 
     def test_what_is_no_result_is_refused(self):
-        self.assertIn("not results that nccl-bench wrote", self.plot({"version": 3}, code=2))
+        self.assertIn("not results that nccl-bench wrote", self.plot({"version": 4}, code=2))
         self.assertIn("run0.json", self.plot("{", code=2))
         self.assertIn("on one rank", self.plot(results(bandwidth=0), code=2))
         self.assertIn("can be told apart", self.plot(results(types=("float", "half", "double")), code=2))

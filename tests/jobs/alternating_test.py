@@ -192,7 +192,8 @@ class Experiments(unittest.TestCase):
         causes = {name for row in rows for name in row.split("|")[1].strip().split(", ")}
         rules = re.findall(r'^    \{"([^"]+)", \[\]', (SOURCE / "lib/trainer/observe/diagnosis.cpp").read_text(), re.MULTILINE)
         self.assertGreater(len(rules), 10)
-        self.assertEqual(causes, {*rules, "settings", "slow ranks", "mesh", "fabric", "compile", "recomputation"})
+        self.assertEqual(causes, {*rules, "settings", "slow ranks", "mesh", "between nodes", "between ranks", "fabric with",
+                                  "fabric without", "compile", "recomputation"})
         self.assertEqual(causes, set(slow_variants.remedies()) - {"cause", "---"})
         found = variants(activation_checkpoint__mode="full", environment={"NCCL_ALGO": "Tree"}, fabric=[("one", "with", "A=1"), ("one", "without", "A=1")])
         self.assertLessEqual({one.cause for one in found[0].values()}, causes)

@@ -56,7 +56,6 @@ struct Report {
             const double noise = number == 1 ? 3 : 1 + 0.01 * (number * 7 % 5 - 2);
             const double microseconds = 1e6 * seconds(bytes, ranks, num_nodes) * noise;
             results.push_back({{"axis", axis},
-                               {"cycle", 0},
                                {"size", bytes},
                                {"out_of_place", {{"time_us", microseconds}}},
                                {"in_place", {{"time_us", microseconds}}}});
@@ -78,7 +77,7 @@ struct Report {
             axes.push_back(axis("across", nodes));
             add_rows(results, "across", nodes, nodes);
         }
-        return {{"format", "argosy nccl-bench"},  {"version", 2},       {"collective", collective},
+        return {{"format", "argosy nccl-bench"},  {"version", 3},       {"collective", collective},
                 {"config", {{"devices", ranks}}}, {"results", results}, {"axes", axes}};
     }
 };
@@ -179,7 +178,7 @@ TEST_F(LinksOfAFile, RefuseFilesThatDoNotFit) {
     refused(write("{\"format\": 1}"), {"is no report of nccl-bench; measure with: nccl-bench all_gather"});
     ordered_json json = Report{}.json();
     json["version"] = 1;
-    refused(write(json.dump()), {"is a report of version 1, and this program reads version 2"});
+    refused(write(json.dump()), {"is a report of version 1, and this program reads version 3"});
     json = Report{}.json();
     json.erase("axes");
     refused(write(json.dump()), {"is not as nccl-bench writes it", "axes"});

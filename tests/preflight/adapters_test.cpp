@@ -45,49 +45,6 @@ TEST(NamedAdapters, FollowTheSyntaxOfNccl) {
     }
 }
 
-TEST(UcxDevices, OfAnotherClusterAreNamed) {
-    Cluster cluster = good_cluster(3);
-    set_everywhere(cluster, "UCX_NET_DEVICES", "ibp0:1,ibp1:1");  // of the profile h200-rescue
-    const Finding finding = only_finding(cluster, "UCX_NET_DEVICES");
-    EXPECT_EQ(finding.severity, Severity::Fail);
-    EXPECT_EQ(finding.where, "all nodes");
-    EXPECT_EQ(finding.bad_nodes, Names{});
-    expect_says(finding, {"UCX_NET_DEVICES names ibp0:1, ibp1:1, which the node lacks"});
-}
-
-TEST(UcxDevices, MissingOnOneNodeOrRankAreAWarningIfOthersAreThere) {
-    Cluster cluster = good_cluster(3);
-    set_everywhere(cluster, "UCX_NET_DEVICES", "mlx5_0:1,mlx5_1:1");
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    cluster.nodes[1].adapter_ports.pop_back();
-    EXPECT_EQ(checks_of(diagnose(cluster)), (Names{"UCX_NET_DEVICES", "number of adapters"}));
-    set_everywhere(cluster, kChoice, "mlx5_0");  // NCCL does not need the other
-    const Finding finding = only_finding(cluster, "UCX_NET_DEVICES");
-    EXPECT_EQ(finding.severity, Severity::Warn);
-    EXPECT_EQ(finding.where, "n1");
-    expect_says(finding, {"names mlx5_1:1, which the node lacks"});
-
-    cluster = good_cluster();
-    set_everywhere(cluster, "UCX_NET_DEVICES", "mlx5_0:1");
-    set_variable(cluster.ranks[3], "UCX_NET_DEVICES", "mlx5_2:1");
-    const Finding of_rank = only_finding(cluster, "UCX_NET_DEVICES");
-    EXPECT_EQ(of_rank.severity, Severity::Fail);
-    EXPECT_EQ(of_rank.bad_nodes, Names{"n1"});
-}
-
-TEST(UcxDevices, FollowTheSyntaxOfUcx) {
-    for (const char* value : {"mlx5_0:1", "all", "", "ib0", "eth0,mlx5_1:1", "mlx5_[0-1]:1", "^mlx5_9:1"}) {
-        Cluster cluster = good_cluster();
-        set_everywhere(cluster, "UCX_NET_DEVICES", value);
-        EXPECT_EQ(checks_of(diagnose(cluster)), Names{}) << value;
-    }
-    for (const char* value : {"mlx5_0", "mlx5_0:2", "mlx5", "=mlx5_0:1"}) {
-        Cluster cluster = good_cluster();
-        set_everywhere(cluster, "UCX_NET_DEVICES", value);
-        EXPECT_EQ(only_finding(cluster, "UCX_NET_DEVICES").severity, Severity::Fail) << value;
-    }
-}
-
 TEST(AdapterLinks, ThatAreDownMakeTheirNodeBad) {
     for (const char* choice : {"", "mlx5_0,mlx5_1", "mlx5"}) {
         Cluster cluster = good_cluster(4);
@@ -252,7 +209,6 @@ TEST(AdapterChoice, ThatIsMissingGetsAWarningIfAdaptersDiffer) {
     expect_says(only_finding(cluster, kChoice), {"is not set", "set NCCL_IB_HCA==mlx5_0,mlx5_1"});
     cluster.nodes.pop_back();
     std::erase_if(cluster.ranks, [](const RankFacts& rank) { return rank.node == "n1"; });
-    cluster.clock_offsets.resize(cluster.ranks.size());
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});  // nothing leaves the node
 }
 

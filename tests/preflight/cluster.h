@@ -44,8 +44,6 @@ inline NodeFacts good_node(const std::string& name) {
                    .boot_id = "boot of " + name,
                    .shared_memory = Space{int64_t{64} << 30, int64_t{64} << 30},
                    .num_cpus = 96,
-                   .load_average = 1.0,
-                   .available_memory_bytes = int64_t{900} << 30,
                    .adapter_ports = {adapter_port("mlx5_0"), adapter_port("mlx5_1")},
                    .gpus = {good_gpu(0), good_gpu(1)}};
     node.interfaces = {{.name = "eth0", .state = "up", .megabits = 25000, .leaves_the_machine = true},
@@ -70,10 +68,8 @@ inline Cluster good_cluster(int num_nodes = 2, int ranks_per_node = 2) {
                                      .argosy_version = "0.1.0",
                                      .mpi_library = "Open MPI v4.1.4",
                                      .cuda_version = "13.0",
-                                     .open_files = 65536,
                                      .cpus = std::to_string(4 * r) + "-" + std::to_string(4 * r + 3),
                                      .num_cpus = 4});
-            cluster.clock_offsets.push_back(0.001 * r);
         }
     }
     return cluster;
@@ -81,21 +77,15 @@ inline Cluster good_cluster(int num_nodes = 2, int ranks_per_node = 2) {
 
 /// A machine of a developer, or a container of a test service: no GPU, no fabric, small limits.
 inline Cluster small_machine(int num_ranks) {
-    Cluster cluster{.nodes = {{.name = "laptop", .boot_id = "x", .num_cpus = 2, .load_average = 7.5}}};
+    Cluster cluster{.nodes = {{.name = "laptop", .boot_id = "x", .num_cpus = 2}}};
     cluster.nodes[0].shared_memory = Space{64 << 20, 64 << 20};
-    cluster.nodes[0].available_memory_bytes = 1 << 30;
     cluster.nodes[0].interfaces = {{.name = "eth0", .state = "up"}, {.name = "lo", .state = "unknown"}};
     cluster.nodes[0].dump_folder =
         FolderFacts{.path = "/tmp", .bytes_per_second = 1e7, .space = {1 << 30, 1 << 28}};
     for (int rank = 0; rank < num_ranks; ++rank) {
-        cluster.ranks.push_back({.rank = rank,
-                                 .node = "laptop",
-                                 .memlock_bytes = 8 << 20,
-                                 .open_files = 256,
-                                 .cpus = "0",
-                                 .num_cpus = 1});
+        cluster.ranks.push_back(
+            {.rank = rank, .node = "laptop", .memlock_bytes = 8 << 20, .cpus = "0", .num_cpus = 1});
     }
-    cluster.clock_offsets.resize(num_ranks);
     return cluster;
 }
 

@@ -22,7 +22,7 @@ TEST(Diagnose, DoesNotFailASmallMachine) {
     for (const int ranks : {1, 2, 16}) {
         const std::vector<Finding> findings = diagnose(small_machine(ranks));
         EXPECT_EQ(worst_severity(findings), Severity::Warn);
-        EXPECT_GE(findings.size(), 4u);
+        EXPECT_GE(findings.size(), 2u);
     }
 }
 
@@ -104,12 +104,13 @@ TEST(Threshold, IsSetByItsName) {
     EXPECT_EQ(thresholds.peers, 0.6);
     EXPECT_EQ(thresholds.line_fail, 1);
     EXPECT_EQ(thresholds.line, Thresholds{}.line);
+    for (const char* former : {"clocks=0.8", "pcie=0.4"}) set_threshold(former, thresholds);
 }
 
 TEST(Threshold, ThatMeansNothingIsRefused) {
     Thresholds thresholds;
     EXPECT_ERROR(set_threshold("peer=0.6", thresholds), UserError, "--threshold peer=0.6",
-                 "there are peers, line, line-fail, nvlink, peak, pcie");
+                 "there are peers, line, line-fail, nvlink, peak");
     EXPECT_ERROR(set_threshold("", thresholds), UserError, "there are peers");
     for (const char* setting : {"line", "line=", "line=x", "line=0", "line=-1", "line=1.1", "line=nan"})
         EXPECT_ERROR(set_threshold(setting, thresholds), UserError,
@@ -133,9 +134,7 @@ struct SlowNode {
             rank.stress = {.device = "NVIDIA H200",
                            .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
                            .flops_per_second = 480e12,
-                           .hash = "00000000c0ffee00",
-                           .bytes_to_device = 30e9,
-                           .bytes_to_host = 54e9};
+                           .hash = "00000000c0ffee00"};
         }
         for (NodeFacts& node : cluster.nodes) {
             for (size_t i = 0; i < node.gpus.size(); ++i)
@@ -170,7 +169,6 @@ TEST(Threshold, DecidesWhatIsAFinding) {
         {"line rate of nodes", {Severity::Warn}, "line-fail=0.65", {Severity::Fail}},
         {"all_gather over dp_shard", {Severity::Warn}, "nvlink=0.4", {}},
         {"sustained matrix products", {Severity::Warn}, "peak=0.4", {}},
-        {"copies to the device", {Severity::Warn}, "pcie=0.4", {}},
     };
     for (const auto& [check, usual, setting, moved] : kCases) {
         SlowNode slow;

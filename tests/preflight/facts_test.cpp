@@ -88,8 +88,6 @@ TEST(Interfaces, AreDistinguishedByTheirNetworks) {
 TEST(Facts, OfASimulatedNode) {
     const Tree tree;
     tree.put("proc/sys/kernel/random/boot_id", "0db1aa33-ff4f\n");
-    tree.put("proc/loadavg", "1.25 0.72 1.53 1/100 4\n");
-    tree.put("proc/meminfo", "MemTotal:       16 kB\nMemAvailable:    8 kB\n");
     tree.put("sys/devices/system/cpu/online", "0-3\n");
     tree.put_folder("dev/shm");
     tree.put_nvidia_smi(
@@ -97,8 +95,6 @@ TEST(Facts, OfASimulatedNode) {
     tree.put("sys/bus/pci/devices/0000:3b:00.0/local_cpulist", "2-3\n");
     const NodeFacts facts = read_node_facts(tree.sources(), "");
     EXPECT_EQ(facts.boot_id, "0db1aa33-ff4f");
-    EXPECT_EQ(facts.load_average, 1.25);
-    EXPECT_EQ(facts.available_memory_bytes, 8192);
     EXPECT_EQ(facts.num_cpus, 4);
     EXPECT_GT(facts.shared_memory.value().total_bytes, 0);
     EXPECT_FALSE(facts.dump_folder);
@@ -147,7 +143,6 @@ TEST(Facts, OfThisMachineAreSensible) {
     EXPECT_EQ(rank.executable_hash.size(), 16u);
     EXPECT_FALSE(rank.argosy_version.empty());
     EXPECT_GT(rank.num_cpus, 0);
-    EXPECT_GT(rank.open_files, 8);
     EXPECT_GE(rank.memlock_bytes, 0);
 
     const ScratchFolder folder;
@@ -155,8 +150,6 @@ TEST(Facts, OfThisMachineAreSensible) {
     EXPECT_EQ(node.name, rank.node);
     EXPECT_EQ(node.boot_id.size(), 36u);
     EXPECT_GE(node.num_cpus, rank.num_cpus);
-    EXPECT_GE(node.load_average.value(), 0);
-    EXPECT_GT(node.available_memory_bytes.value(), 1 << 20);
     EXPECT_NE(std::ranges::find(node.interfaces, "lo", &Interface::name), node.interfaces.end());
     EXPECT_EQ(node.dump_folder->problem, "");
     EXPECT_GT(node.dump_folder->bytes_per_second, 1e5);
@@ -202,7 +195,7 @@ TEST(Facts, KeepTheKeysThatReportsHave) {
     const std::string rank = pack(RankFacts{}), node = pack(good_cluster().nodes[0]);
     EXPECT_NE(rank.find("\"load\":null"), rank.npos) << rank;
     for (const char* key :
-         {"load", "gpus_under_load", "gpus_hang_under_load", "most_pcie_lanes", "most_pcie_generation"})
+         {"gpus_under_load", "gpus_hang_under_load", "most_pcie_lanes", "most_pcie_generation"})
         EXPECT_NE(node.find(fmt::format("\"{}\":", key)), node.npos) << key << ": " << node;
 }
 

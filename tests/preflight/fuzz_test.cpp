@@ -70,8 +70,6 @@ TEST(Fuzz, TheKernelsFiles) {
         {"sys/class/net/eth0/speed", "25000\n"},
         {"sys/devices/system/cpu/online", "0-95\n"},
         {"sys/devices/system/node/node0/cpulist", "0-47\n"},
-        {"proc/loadavg", "0.13 0.72 1.53 3/500 123\n"},
-        {"proc/meminfo", "MemTotal: 10 kB\nMemAvailable: 8 kB\n"},
         {"proc/self/status", "Name:\tx\nCpus_allowed_list:\t0-47\n"},
         {"etc/nccl.conf", "NCCL_ALGO=Ring\n# a note\nNCCL_DEBUG=INFO\n"}};
     const Tree tree;

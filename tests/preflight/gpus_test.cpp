@@ -94,7 +94,8 @@ TEST(Gpus, OfASiteThatWantsNoFailGetAWarning) {
 
 TEST(CheckNames, OfFindingsAreKnownAndOthersAreNot) {
     for (const char* name : {"GPU PCIe link", "MIG", "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include", "LD_PRELOAD",
-                             "all_gather over dp_shard", "result of all_reduce over tp", "history of rails"})
+                             "all_gather over dp_shard", "result of all_reduce over tp", "history of rails",
+                             "GPU persistence", "adapters' PCIe links"})
         EXPECT_TRUE(is_check_name(name)) << name;
     for (const char* name : {"GPU PCIe lnk", "mig", "", "NCCL ALGO", "all_gathr over tp",
                              "result of all_reduce", "MIG,GPU clocks"})

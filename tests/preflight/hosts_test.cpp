@@ -23,23 +23,6 @@ TEST(LockedMemory, MustBeLargeIfThereIsAnAdapter) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(OpenFiles, MustSufficeForAllRanks) {
-    Cluster cluster = good_cluster(1, 8);
-    for (RankFacts& rank : cluster.ranks) rank.open_files = 1024;
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    cluster = good_cluster(64, 8);
-    for (RankFacts& rank : cluster.ranks) rank.open_files = 1024;
-    expect_says(only_finding(cluster, "open files"),
-                {"limited to 1024 per process, but 512 ranks may need 1280"});
-}
-
-TEST(OpenFiles, NameANodeOnceIfItsRanksAreNotAdjacent) {
-    Cluster cluster = good_cluster(2, 2);
-    std::swap(cluster.ranks[1].node, cluster.ranks[2].node);
-    for (RankFacts& rank : cluster.ranks) rank.open_files = 64;
-    EXPECT_EQ(only_finding(cluster, "open files").where, "all nodes");
-}
-
 TEST(SharedMemory, MustSufficeForTheRanksOfANode) {
     Cluster cluster = good_cluster(2, 2);
     cluster.nodes[1].shared_memory = Space{64 << 20, 64 << 20};  // docker's
@@ -51,25 +34,6 @@ TEST(SharedMemory, MustSufficeForTheRanksOfANode) {
     cluster = good_cluster(2, 1);
     for (NodeFacts& node : cluster.nodes) node.shared_memory = Space{64 << 20, 32 << 20};
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});  // nobody to share with
-}
-
-TEST(Clocks, ThatDifferGetAWarning) {
-    Cluster cluster = good_cluster(3);
-    cluster.clock_offsets = {0, 0, 0, 0, -90.2, -90.2};
-    Finding finding = only_finding(cluster, "clocks");
-    EXPECT_EQ(finding.severity, Severity::Warn);
-    EXPECT_EQ(finding.where, "n2");
-    expect_says(finding, {"minutes behind the other clocks"});
-    cluster.clock_offsets = {0, 0, 7200, 7200, 7200.5, 7200};  // rank 0's is wrong
-    finding = only_finding(cluster, "clocks");
-    EXPECT_EQ(finding.where, "n0");
-    expect_says(finding, {"hours behind the other clocks"});
-    cluster.clock_offsets = {};
-    cluster.clock_offsets.resize(6);
-    cluster.clock_offsets[4] = cluster.clock_offsets[5] = 0.9;
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    cluster.clock_offsets.clear();
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
 TEST(DumpFolder, ThatCannotBeWrittenFails) {
@@ -112,18 +76,6 @@ TEST(Hosts, WithAnAdapterForManagementOnlyHaveNoFabric) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
     for (NodeFacts& node : cluster.nodes) node.adapter_ports = {adapter_port("mlx5_0", "Ethernet", 100)};
     EXPECT_EQ(checks_of(diagnose(cluster)), (Names{"NCCL_IB_DISABLE", "locked memory"}));
-}
-
-TEST(Hosts, InUseByOthersGetAWarning) {
-    Cluster cluster = good_cluster(3);
-    cluster.nodes[1].load_average = 150;
-    EXPECT_EQ(only_finding(cluster, "load").where, "n1");
-    expect_says(only_finding(cluster, "load"),
-                {"the load is up to 150.0, more than 1.5 for each of 96 CPUs"});
-    cluster.nodes[1].load_average = 96;
-    EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
-    cluster.nodes[1].available_memory_bytes = int64_t{300} << 30;
-    expect_says(only_finding(cluster, "host memory"), {"less than half of the 900 GiB"});
 }
 
 TEST(Binding, ToOneCpuGetsAWarningIfThereAreMore) {

@@ -98,7 +98,7 @@ class Preflight(PreflightTest):
         self.assertEqual(code, 0, out + err)
         report = json.loads(self.json.read_text())
         self.assertIn(report["verdict"], ("PASS", "WARN"))
-        self.assertEqual((report["format"], report["version"], report["bad_nodes"]), ("argosy pre-flight", 1, []))
+        self.assertEqual((report["format"], report["version"], report["bad_nodes"]), ("argosy pre-flight", 2, []))
         self.assertFalse(report["speeds"]["judged"])
         self.assertEqual(len(report["speeds"]["products"]["tera_flops"]), ranks)
         self.assertEqual([(one["collective"], one["axes"], len(one["groups"])) for one in report["speeds"]["collectives"]],
@@ -347,7 +347,6 @@ class Preflight(PreflightTest):
                     ([BIN / "preflight", "--confg", CONFIG], "unknown option --confg; did you mean --config?"),
                     (self.words("--susatin", 1), "unknown option --susatin; did you mean --sustain?"),
                     (self.words("--print-config"), "unknown option --print-config"),
-                    ([BIN / "nccl-bench", "--preflight"], "--config is required"),
                     ([BIN / "preflight", "--config", "/nowhere.toml"], "/nowhere.toml"),
                     ([BIN / "preflight", "--config", CONFIG, "--json", self.folder / "no" / "such"], "no/such"))
         # mpirun waits a second after its ranks have failed before it checks that they have exited.
@@ -358,13 +357,6 @@ class Preflight(PreflightTest):
                 self.assertEqual(code, 2, out + err)
                 self.assertEqual(err.count("preflight: error"), 1, err)
                 self.assertIn(part, err)
-
-    def test_nccl_bench_without_preflight_beside_it(self):
-        alone = self.folder / "nccl-bench"
-        shutil.copy(BIN / "nccl-bench", alone)
-        ended = subprocess.run([alone, "--preflight", "--config", CONFIG], capture_output=True, text=True, timeout=60)
-        self.assertEqual(ended.returncode, 2, ended.stderr)
-        self.assertIn(f"cannot run {self.folder}/preflight: No such file or directory", ended.stderr)
 
 
 if __name__ == "__main__":

@@ -16,9 +16,7 @@ Cluster stressed_cluster(int num_nodes = 4) {
                        .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
                        .flops_per_second = 680e12 + 1e12 * (rank.rank % 3),
                        .hash = "00000000c0ffee00",
-                       .num_products = 6000,
-                       .bytes_to_device = 55e9,
-                       .bytes_to_host = 54e9};
+                       .num_products = 6000};
     }
     for (NodeFacts& node : cluster.nodes) {
         node.gpus[0].bus_id = "00000000:30:00.0";
@@ -188,35 +186,6 @@ TEST(GpusUnderStress, WhoseLinkTrainsLowerAreNamed) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
-TEST(Copies, SlowerThanThoseOfTheirKindAreNamed) {
-    Cluster cluster = stressed_cluster();
-    cluster.ranks[4].stress->bytes_to_host = 38e9;  // 60 % of the link's rate
-    const auto findings = compare_stress(cluster, at::kBFloat16);
-    ASSERT_EQ(checks_of(findings), Names{"copies to the host"});
-    EXPECT_EQ(findings[0].severity, Severity::Warn) << "perhaps the memory is on the other socket";
-    EXPECT_EQ(findings[0].where, "rank 4 on n2");
-    EXPECT_EQ(findings[0].bad_nodes, Names{});
-    expect_says(findings[0], {"38 GB/s", "its kind"});
-}
-
-TEST(Copies, FarBelowTheLinksRateAreNamed) {
-    Cluster cluster = stressed_cluster(1);
-    // Generation 5 with 16 lanes carries 63 GB/s. The links have trained at generation 4.
-    for (RankFacts& rank : cluster.ranks) rank.stress->bytes_to_device = 27e9;
-    auto findings = compare_stress(cluster, at::kBFloat16);
-    ASSERT_EQ(checks_of(findings), Names{"copies to the device"});
-    EXPECT_EQ(findings[0].severity, Severity::Warn);
-    EXPECT_EQ(findings[0].where, "all ranks");
-    expect_says(findings[0], {"GPU 0000:30:00.0 of rank 0 reaches 27 GB/s", "43 %", "its PCIe link's 63"});
-
-    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.max_pcie_generation = 4;
-    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{});
-    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.max_pcie_generation = 99;  // not known here
-    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{});
-    cluster.nodes[0].gpus.clear();  // no nvidia-smi
-    EXPECT_EQ(checks_of(compare_stress(cluster, at::kBFloat16)), Names{});
-}
-
 TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
     Cluster cluster = watched_cluster();
     EXPECT_EQ(not_checked(cluster, at::kBFloat16), Names{});
@@ -246,8 +215,6 @@ TEST(NotChecked, NamesWhatCouldNotBeLookedAtAndWhy) {
              for (RankFacts& rank : made.ranks) rank.stress->hash.clear();
          },
          "all ranks: healthy processors may differ"},
-        {[](Cluster& made) { made.ranks[3].stress->bytes_to_device = 0; },
-         "copies between host and device, rank 3"},
     };
     for (const auto& [spoil, expected] : cases) {
         Cluster made = cluster;

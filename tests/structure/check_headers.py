@@ -18,7 +18,7 @@ from pathlib import Path
 def flags_of(command):
     """The compiler and its flags from a compile command, without launcher, output and source."""
     words = shlex.split(command)
-    compiler = next(index for index, word in enumerate(words) if Path(word).name != "ccache")
+    compiler = max((index + 1 for index, word in enumerate(words) if Path(word).name == "ccache"), default=0)
     flags, skip = [words[compiler]], False
     for word in words[compiler + 1:]:
         if skip or word == "-c":

@@ -75,7 +75,7 @@ def check_map(root):
 
 def check(root):
     violations = check_commands(root)
-    others = [path.relative_to(root).as_posix() for top in ("apps", "jobs", "configs", "tests/speed", "lib/*")
+    others = [path.relative_to(root).as_posix() for top in ("apps", "jobs", "configs", "tests/speed", "lib/*", "lib/*/*")
               for path in root.glob(f"{top}/*.md")]
     for page in dict.fromkeys(PAGES + sorted(others)):
         violations += check_paths(root, page)

@@ -2,8 +2,8 @@
 // lib/platform/cuda/with_cuda and lib/platform/nccl/with_cuda call, on host memory and over MPI. A suite that
 // names room test_fake_gpus compiles those sources instead of the ones in without_cuda/. All work is
 // asynchronous: streams advance by one step each time the process's first thread queries any stream or event;
-// queries of other threads advance nothing. Operations of NCCL are MPI's non-blocking ones; an average rounds
-// where NCCL's does. Pointers that a device could not use are refused.
+// queries of other threads advance nothing. Operations of NCCL are MPI's non-blocking ones. Pointers that a
+// device could not use are refused.
 #pragma once
 
 #include <cstddef>

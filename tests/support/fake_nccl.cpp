@@ -211,11 +211,7 @@ MPI_Datatype datatype(ncclDataType_t type) { return mpi::datatype(kTypes[type].m
 size_t bytes_of(ncclDataType_t type, size_t count) { return count * size_bytes(element_of(type)); }
 
 MPI_Op operation(ncclDataType_t type, ncclRedOp_t op) {
-    const Reduction reduction = op == ncclProd  ? Reduction::Product
-                                : op == ncclMin ? Reduction::Min
-                                : op == ncclMax ? Reduction::Max
-                                                : Reduction::Sum;
-    return mpi::operation(kTypes[type].mpi, reduction);
+    return mpi::operation(kTypes[type].mpi, op == ncclMax ? Reduction::Max : Reduction::Sum);
 }
 
 bool is_alive(ncclComm_t handle) { return shared(handle) != nullptr; }

@@ -120,7 +120,7 @@ TinyRunOptions one_rank(const std::string& family, const Precision& precision) {
 }
 
 /// Steps of the reference, and of layouts in fp32. In fp64 an error shows in the first step that has it,
-/// above rounding by many orders of magnitude, and half as many steps repeat each batch five times.
+/// above rounding by many orders of magnitude.
 constexpr int kNumSteps = 20;
 constexpr int kNumStepsInDouble = 3;  // each batch once, and an update from moments of before
 constexpr int kNumBatches = 2;        // few, so that the loss falls

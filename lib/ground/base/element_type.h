@@ -36,8 +36,7 @@ constexpr bool is_floating(ElementType type) {
     return type >= ElementType::Float16 && type <= ElementType::Float8E5M2;
 }
 
-/// Average: the mean over the ranks. A library says when it divides, and how it rounds.
-enum class Reduction { Sum, Product, Min, Max, Average };
+enum class Reduction { Sum, Max };
 
 // Conversions between one- and two-byte floating-point formats and float. Widening is exact; narrowing rounds
 // to nearest, ties to even. These conversions are slow; kernels/elementwise.h has fast ones.

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -113,7 +114,7 @@ int run_program(const char* name, const std::function<ExitCode()>& body) {
 int end_process(int code) {
     if (Environment::read().has_injected_tool) return code;
     std::fflush(nullptr);
-    std::_Exit(code);
+    ::_exit(code);
 }
 
 Error as_error(const std::exception& error) {

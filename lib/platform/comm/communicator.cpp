@@ -42,7 +42,6 @@ void check(const Op& op, int size) {
         ARGOSY_CHECK(op.in.numel() == op.out.numel() * size, "{} elements scattered as {} to {} ranks",
                      op.in.numel(), op.out.numel(), size);
     }
-    ARGOSY_CHECK(op.reduction == Reduction::Sum || op.reduction == Reduction::Max);
     if (is_message(op) || op.kind == OpKind::Broadcast) {
         ARGOSY_CHECK(op.peer >= 0 && op.peer < size, "{} with rank {} of {} ranks", kind_name(op.kind),
                      op.peer, size);

@@ -3,7 +3,7 @@
 #include <mpi.h>
 #include <sched.h>
 
-#include <numeric>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -13,41 +13,23 @@
 namespace argosy::mpi {
 namespace {
 
-/// The parts of all ranks in a buffer: `count` elements each, at a distance of `stride` elements. MPI's type
-/// exists until this object and the operations that began with it have ended.
-class Parts {
-  public:
-    Parts(int count, size_t stride, ElementType type)
-        : count_(count),
-          distance_(size_bytes(type) * (stride == 0 ? static_cast<size_t>(count) : stride)),
-          type_(datatype(type)) {
-        if (stride == 0 || stride == static_cast<size_t>(count)) return;
-        MPI_Datatype part;
-        check(MPI_Type_contiguous(count, datatype(type), &part), "MPI_Type_contiguous");
-        check(MPI_Type_create_resized(part, 0, static_cast<MPI_Aint>(distance_), &made_),
-              "MPI_Type_create_resized");
-        check(MPI_Type_commit(&made_), "MPI_Type_commit");
-        MPI_Type_free(&part);
-        count_ = 1, type_ = made_;
+int int_count(size_t count) {
+    constexpr size_t kMax = std::numeric_limits<int>::max();
+    if (count > kMax) {
+        throw UserError(
+            "an operation over MPI has {} elements, and MPI counts up to {}: use smaller buffers "
+            "(nccl-bench: "
+            "a smaller --maxbytes)",
+            count, kMax);
     }
-    ~Parts() {
-        if (made_ != MPI_DATATYPE_NULL) MPI_Type_free(&made_);
-    }
-    Parts(const Parts&) = delete;
-    Parts& operator=(const Parts&) = delete;
+    return static_cast<int>(count);
+}
 
-    int count() const { return count_; }
-    MPI_Datatype type() const { return type_; }
-    /// The part of a rank in the buffer of all parts.
-    const std::byte* of(int rank, const void* buffer) const {
-        return static_cast<const std::byte*>(buffer) + static_cast<size_t>(rank) * distance_;
-    }
-
-  private:
-    int count_;
-    size_t distance_;  // in bytes, between the starts of two parts
-    MPI_Datatype type_, made_ = MPI_DATATYPE_NULL;
-};
+/// The part of a rank in the buffer of all parts.
+const std::byte* part_of(const void* buffer, int rank, size_t count_per_rank, ElementType type) {
+    return static_cast<const std::byte*>(buffer) +
+           static_cast<size_t>(rank) * count_per_rank * static_cast<size_t>(size_bytes(type));
+}
 
 MPI_Comm copy_of(MPI_Comm handle) {
     const BoundedCall call("MPI_Comm_dup");
@@ -93,27 +75,18 @@ std::string library() {
 Comm Comm::world() { return Comm(copy_of(MPI_COMM_WORLD)); }
 Comm Comm::self() { return Comm(copy_of(MPI_COMM_SELF)); }
 
-Comm Comm::duplicate(Calls calls, size_t max_elements) const {
-    return Comm(copy_of(handle_), calls, max_elements);
-}
+Comm Comm::duplicate() const { return Comm(copy_of(handle_)); }
 
-Comm::Comm(MPI_Comm handle, Calls calls, size_t max_elements)
-    : handle_(handle), calls_(calls), max_elements_(max_elements) {
+Comm::Comm(MPI_Comm handle) : handle_(handle) {
     check(MPI_Comm_rank(handle_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(handle_, &size_), "MPI_Comm_size");
 }
 
 Comm::Comm(Comm&& other) noexcept
-    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)),
-      calls_(other.calls_),
-      max_elements_(other.max_elements_),
-      rank_(other.rank_),
-      size_(other.size_) {}
+    : handle_(std::exchange(other.handle_, MPI_COMM_NULL)), rank_(other.rank_), size_(other.size_) {}
 
 Comm& Comm::operator=(Comm&& other) noexcept {
     std::swap(handle_, other.handle_);
-    std::swap(calls_, other.calls_);
-    std::swap(max_elements_, other.max_elements_);
     std::swap(rank_, other.rank_);
     std::swap(size_, other.size_);
     return *this;
@@ -147,17 +120,11 @@ Comm Comm::subgroup(std::span<const int> ranks) const {
     return Comm(made);
 }
 
-template <class Blocking, class NonBlocking, class... Args>
-Request Comm::start(const char* name, Blocking blocking, NonBlocking non_blocking, Args... args) const {
+template <class Call, class... Args>
+Request Comm::start(const char* name, Call call, Args... args) const {
     Request request = MPI_REQUEST_NULL;
-    check(calls_ == Calls::Blocking ? blocking(args..., handle_) : non_blocking(args..., handle_, &request),
-          name);
+    check(call(args..., handle_, &request), name);
     return request;
-}
-
-int Comm::int_count(size_t count) const {
-    ARGOSY_CHECK(count <= max_elements_, "{} elements in one message; MPI 3 counts with int", count);
-    return static_cast<int>(count);
 }
 
 /// Checks the product, too: Open MPI computes count per rank * number of ranks in an int.
@@ -166,69 +133,54 @@ int Comm::int_count_per_rank(size_t count) const {
     return static_cast<int>(count);
 }
 
-Request Comm::all_gather(void* out, const void* in, size_t count_per_rank, ElementType type,
-                         size_t stride) const {
+Request Comm::all_gather(void* out, const void* in, size_t count_per_rank, ElementType type) const {
     const int count = int_count_per_rank(count_per_rank);
-    const Parts parts(count, stride, type);
-    const bool in_place = in == parts.of(rank(), out);
-    return start("MPI_Allgather", MPI_Allgather, MPI_Iallgather, in_place ? MPI_IN_PLACE : in, count,
-                 datatype(type), out, parts.count(), parts.type());
+    const bool in_place = in == part_of(out, rank(), count_per_rank, type);
+    return start("MPI_Allgather", MPI_Iallgather, in_place ? MPI_IN_PLACE : in, count, datatype(type), out,
+                 count, datatype(type));
 }
 
 Request Comm::reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
                              Reduction reduction) const {
-    return start("MPI_Reduce_scatter_block", MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block,
-                 in == out ? MPI_IN_PLACE : in, out, int_count_per_rank(count_per_rank), datatype(type),
-                 operation(type, reduction));
-}
-
-Request Comm::reduce_scatter(void* out, const void* in, std::span<const int> counts, ElementType type,
-                             Reduction reduction) const {
-    int_count(std::accumulate(counts.begin(), counts.end(), size_t{0}));
-    return start("MPI_Reduce_scatter", MPI_Reduce_scatter, MPI_Ireduce_scatter, in == out ? MPI_IN_PLACE : in,
-                 out, counts.data(), datatype(type), operation(type, reduction));
+    return start("MPI_Reduce_scatter_block", MPI_Ireduce_scatter_block, in == out ? MPI_IN_PLACE : in, out,
+                 int_count_per_rank(count_per_rank), datatype(type), operation(type, reduction));
 }
 
 Request Comm::all_reduce(void* out, const void* in, size_t count, ElementType type,
                          Reduction reduction) const {
-    return start("MPI_Allreduce", MPI_Allreduce, MPI_Iallreduce, in == out ? MPI_IN_PLACE : in, out,
-                 int_count(count), datatype(type), operation(type, reduction));
+    return start("MPI_Allreduce", MPI_Iallreduce, in == out ? MPI_IN_PLACE : in, out, int_count(count),
+                 datatype(type), operation(type, reduction));
 }
 
 Request Comm::reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
                      int root) const {
     const bool in_place = in == out && rank() == root;
-    return start("MPI_Reduce", MPI_Reduce, MPI_Ireduce, in_place ? MPI_IN_PLACE : in, out, int_count(count),
+    return start("MPI_Reduce", MPI_Ireduce, in_place ? MPI_IN_PLACE : in, out, int_count(count),
                  datatype(type), operation(type, reduction), root);
 }
 
 Request Comm::broadcast(void* buffer, size_t count, ElementType type, int root) const {
-    return start("MPI_Bcast", MPI_Bcast, MPI_Ibcast, buffer, int_count(count), datatype(type), root);
+    return start("MPI_Bcast", MPI_Ibcast, buffer, int_count(count), datatype(type), root);
 }
 
-Request Comm::all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type,
-                         size_t stride) const {
-    const Parts parts(int_count_per_rank(count_per_rank), stride, type);
-    return start("MPI_Alltoall", MPI_Alltoall, MPI_Ialltoall, in == out ? MPI_IN_PLACE : in, parts.count(),
-                 parts.type(), out, parts.count(), parts.type());
-}
-
-Request Comm::scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                      size_t stride) const {
+Request Comm::all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type) const {
     const int count = int_count_per_rank(count_per_rank);
-    const Parts parts(count, stride, type);
-    const bool in_place = rank() == root && out == parts.of(root, in);
-    return start("MPI_Scatter", MPI_Scatter, MPI_Iscatter, in, parts.count(), parts.type(),
-                 in_place ? MPI_IN_PLACE : out, count, datatype(type), root);
+    return start("MPI_Alltoall", MPI_Ialltoall, in == out ? MPI_IN_PLACE : in, count, datatype(type), out,
+                 count, datatype(type));
 }
 
-Request Comm::gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                     size_t stride) const {
+Request Comm::scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const {
     const int count = int_count_per_rank(count_per_rank);
-    const Parts parts(count, stride, type);
-    const bool in_place = rank() == root && in == parts.of(root, out);
-    return start("MPI_Gather", MPI_Gather, MPI_Igather, in_place ? MPI_IN_PLACE : in, count, datatype(type),
-                 out, parts.count(), parts.type(), root);
+    const bool in_place = rank() == root && out == part_of(in, root, count_per_rank, type);
+    return start("MPI_Scatter", MPI_Iscatter, in, count, datatype(type), in_place ? MPI_IN_PLACE : out, count,
+                 datatype(type), root);
+}
+
+Request Comm::gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const {
+    const int count = int_count_per_rank(count_per_rank);
+    const bool in_place = rank() == root && in == part_of(out, root, count_per_rank, type);
+    return start("MPI_Gather", MPI_Igather, in_place ? MPI_IN_PLACE : in, count, datatype(type), out, count,
+                 datatype(type), root);
 }
 
 Request Comm::barrier() const {

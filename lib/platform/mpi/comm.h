@@ -14,8 +14,7 @@
 namespace argosy::mpi {
 
 /// Return MPI's type and operation. Element types that MPI 3 lacks get a derived type and user-defined
-/// operations, which are made at their first use and kept until the process ends. operation() throws RunError
-/// for an average, which MPI lacks.
+/// operations, which are made at their first use and kept until the process ends.
 MPI_Datatype datatype(ElementType type);
 MPI_Op operation(ElementType type, Reduction reduction);
 
@@ -33,15 +32,9 @@ void make_progress();
 /// MPI's own name and version: "Open MPI v4.1.4, ...".
 std::string library();
 
-/// Maximum number of elements in an operation's buffer, summed over all ranks: MPI 3 counts with int. If
-/// chunks have a stride: of all chunks together, without the gaps.
-inline constexpr size_t kMaxElements = 0x7FFFFFFF;
-
-/// How a group starts its collectives. Blocking: the operation has ended when the call returns, and the
-/// Request is null.
-enum class Calls { NonBlocking, Blocking };
-
-/// A group of ranks with its own message space. Counts are elements; each rank passes the same count.
+/// A group of ranks with its own message space. Counts are elements; each rank passes the same count. MPI 3
+/// counts with int: an operation whose buffer has more than 2^31 - 1 elements, summed over all ranks, throws
+/// UserError.
 class Comm {
   public:
     static Comm world();  // COLLECTIVE: all ranks, a message space apart from MPI_COMM_WORLD's
@@ -54,12 +47,8 @@ class Comm {
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    /// COLLECTIVE: the same ranks in a new message space. `calls` selects MPI's blocking or non-blocking
-    /// collectives in the new group; sends, receives and barriers are always non-blocking. Tests lower the
-    /// maximum number of elements.
-    Comm duplicate(Calls calls = Calls::NonBlocking, size_t max_elements = kMaxElements) const;
-
-    size_t max_elements() const { return max_elements_; }
+    /// COLLECTIVE: the same ranks in a new message space.
+    Comm duplicate() const;
 
     /// COLLECTIVE: returns the number of ranks that can share memory with this rank (itself included), and
     /// this rank's number among them.
@@ -78,42 +67,31 @@ class Comm {
     // An operation is in place if `in` is this rank's part of `out` (all_gather, gather on the root), if
     // `out` is this rank's part of `in` (scatter on the root), or if `in` and `out` are the same (all
     // others). A reduce_scatter in place leaves this rank's part at the start of the buffer. A buffer that
-    // only the root sends or receives is ignored on other ranks. `stride` is the number of elements from the
-    // start of a rank's part of a buffer to the start of the next part; 0: count_per_rank.
-    Request all_gather(void* out, const void* in, size_t count_per_rank, ElementType type,
-                       size_t stride = 0) const;
+    // only the root sends or receives is ignored on other ranks.
+    Request all_gather(void* out, const void* in, size_t count_per_rank, ElementType type) const;
     Request reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
-                           Reduction reduction) const;
-    /// Parts of different sizes, `counts[rank]` elements each. REQUIRES: `counts` outlives the operation.
-    Request reduce_scatter(void* out, const void* in, std::span<const int> counts, ElementType type,
                            Reduction reduction) const;
     Request all_reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction) const;
     Request reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
                    int root) const;
     Request broadcast(void* buffer, size_t count, ElementType type, int root) const;
-    Request all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type,
-                       size_t stride = 0) const;
-    Request scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                    size_t stride = 0) const;
-    Request gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                   size_t stride = 0) const;
+    Request all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type) const;
+    Request scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const;
+    Request gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const;
     Request barrier() const;
     /// A synchronous send completes only once its receiver has started to receive.
     Request send(const void* buffer, size_t count, ElementType type, int peer, bool synchronous) const;
     Request receive(void* buffer, size_t count, ElementType type, int peer) const;
 
   private:
-    explicit Comm(MPI_Comm handle, Calls calls = Calls::NonBlocking, size_t max_elements = kMaxElements);
+    explicit Comm(MPI_Comm handle);
 
-    int int_count(size_t count) const;
     int int_count_per_rank(size_t count) const;
 
-    template <class Blocking, class NonBlocking, class... Args>
-    Request start(const char* name, Blocking blocking, NonBlocking non_blocking, Args... args) const;
+    template <class Call, class... Args>
+    Request start(const char* name, Call call, Args... args) const;
 
     MPI_Comm handle_;
-    Calls calls_;
-    size_t max_elements_;
     int rank_ = 0, size_ = 0;
 };
 

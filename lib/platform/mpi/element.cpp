@@ -9,23 +9,10 @@
 namespace argosy::mpi {
 namespace {
 
-template <Reduction kReduction>
-float combined(float a, float b) {
-    switch (kReduction) {
-        case Reduction::Sum:
-            return a + b;
-        case Reduction::Product:
-            return a * b;
-        case Reduction::Min:
-            return a < b ? a : b;
-        case Reduction::Max:
-            return a > b ? a : b;
-    }
-}
-
 template <class Number, Reduction kReduction>
-typename Number::Bits combined_bits(typename Number::Bits a, typename Number::Bits b) {
-    return Number::rounded(combined<kReduction>(Number::value(a), Number::value(b)));
+typename Number::Bits combined_bits(typename Number::Bits bits_a, typename Number::Bits bits_b) {
+    const float a = Number::value(bits_a), b = Number::value(bits_b);
+    return Number::rounded(kReduction == Reduction::Sum ? a + b : (a > b ? a : b));
 }
 
 /// The results for all pairs of one-byte numbers.
@@ -55,8 +42,8 @@ void reduce(void* in, void* inout, int* length, MPI_Datatype*) {
 
 /// MPI's handles for a number format that MPI 3 lacks.
 struct DerivedType {
-    MPI_Datatype type;                 // a type of as many bytes
-    std::array<MPI_Op, 4> operations;  // by Reduction, without Average
+    MPI_Datatype type;  // a type of as many bytes
+    MPI_Op sum, max;
 };
 
 template <class Number, Reduction kReduction>
@@ -73,9 +60,8 @@ const DerivedType& derived_type() {
         check(MPI_Type_contiguous(sizeof(typename Number::Bits), MPI_BYTE, &made.type),
               "MPI_Type_contiguous");
         check(MPI_Type_commit(&made.type), "MPI_Type_commit");
-        made.operations = {
-            make_operation<Number, Reduction::Sum>(), make_operation<Number, Reduction::Product>(),
-            make_operation<Number, Reduction::Min>(), make_operation<Number, Reduction::Max>()};
+        made.sum = make_operation<Number, Reduction::Sum>();
+        made.max = make_operation<Number, Reduction::Max>();
         return made;
     }();
     return derived;
@@ -126,22 +112,9 @@ MPI_Datatype datatype(ElementType type) {
 }
 
 MPI_Op operation(ElementType type, Reduction reduction) {
-    ARGOSY_CHECK(reduction != Reduction::Average, "MPI has no operation for an average");
-    if (const DerivedType* derived = derived_type(type))
-        return derived->operations[static_cast<int>(reduction)];
-    switch (reduction) {
-        case Reduction::Sum:
-            return MPI_SUM;
-        case Reduction::Product:
-            return MPI_PROD;
-        case Reduction::Min:
-            return MPI_MIN;
-        case Reduction::Max:
-            return MPI_MAX;
-        case Reduction::Average:
-            break;
-    }
-    return MPI_OP_NULL;
+    const bool sum = reduction == Reduction::Sum;
+    if (const DerivedType* derived = derived_type(type)) return sum ? derived->sum : derived->max;
+    return sum ? MPI_SUM : MPI_MAX;
 }
 
 }  // namespace argosy::mpi

@@ -57,9 +57,7 @@ void launch_together(const std::function<void()>& calls);
 
 /// Counts are elements; each rank passes the same count. An operation is in place if `in` is this rank's part
 /// of `out` (all_gather, gather), if `out` is this rank's part of `in` (reduce_scatter, scatter), or if `in`
-/// and `out` are the same (all_reduce, reduce, broadcast). all_to_all cannot run in place. For an average
-/// over n ranks, floating-point numbers are multiplied by 1/n, rounded to their type, before the sum;
-/// integers are divided by n after the sum, rounding towards zero.
+/// and `out` are the same (all_reduce, reduce, broadcast). all_to_all cannot run in place.
 class Comm {
   public:
     /// COLLECTIVE over the `size` ranks of the new communicator. Uses this thread's current device.

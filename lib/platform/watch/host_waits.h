@@ -50,7 +50,7 @@ WaitReport report_of(const AwaitedOperation& awaited);
 class HostWaits {
   public:
     /// `storage` limits waits for the file system.
-    explicit HostWaits(WaitLimit storage = {std::numeric_limits<double>::infinity(), ""})
+    explicit HostWaits(WaitLimit storage = {std::numeric_limits<double>::max(), ""})
         : storage_limit_(storage) {}
 
     /// Returns the waits under way. The time since the last poll() counts as waiting time, except for time in

@@ -4,18 +4,19 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
-#include <utility>
 
 #include "base/fnv.h"
 #include "base/program.h"
+#include "base/strict_json.h"
 
 namespace argosy::watch {
 namespace {
 
+using Json = nlohmann::json;
 using LaunchId = LaunchQueue::LaunchId;
-using Work = LaunchQueue::Work;
 using QueueState = LaunchQueue::QueueState;
 
 /// The number of ranks at the start of the list that have equal distances.
@@ -32,56 +33,6 @@ bool repeats(const std::vector<int>& ranks, size_t count) {
         if (ranks[i] - ranks[i - i % count] != ranks[i % count] - ranks[0]) return false;
     }
     return true;
-}
-
-class Fields {
-  public:
-    explicit Fields(const std::string& line) {
-        std::istringstream text(line);
-        for (std::string field; std::getline(text, field, '\t');) fields_.push_back(field);
-    }
-    std::string text() { return fields_.at(next_++); }
-    int64_t integer() { return std::stoll(text()); }
-    uint64_t key() { return std::stoull(text(), nullptr, 16); }
-    double number() { return std::stod(text()); }
-    LaunchId id() {
-        const int64_t graph = integer();
-        return {graph, integer()};
-    }
-
-  private:
-    std::vector<std::string> fields_;
-    size_t next_ = 0;
-};
-
-std::string line_of(const WaitReport& wait) {
-    return fmt::format("w\t{:x}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\t{}\n", wait.key, wait.operation,
-                       wait.group, wait.members, wait.id.graph, wait.id.number, wait.work.kind,
-                       wait.work.elements, static_cast<int>(wait.needs), wait.waited_seconds,
-                       wait.limit_seconds, wait.limit_name);
-}
-
-WaitReport wait_of(Fields fields) {
-    WaitReport wait;
-    wait.key = fields.key();
-    wait.operation = fields.text();
-    wait.group = fields.text();
-    wait.members = fields.text();
-    wait.id = fields.id();
-    wait.work.kind = fields.text();
-    wait.work.elements = fields.integer();
-    wait.needs = fields.integer() == 0 ? Needs::Launch : Needs::Attention;
-    wait.waited_seconds = fields.number();
-    wait.limit_seconds = fields.number();
-    wait.limit_name = fields.text();
-    return wait;
-}
-
-/// A text with paths, which may hold any character, as a field.
-std::string tabless(const std::string& text) {
-    std::string field = on_one_line(text);
-    std::ranges::replace(field, '\t', ' ');
-    return field;
 }
 
 WaitReport wait_in(const QueueState& state, const WaitLimit& limit) {
@@ -147,56 +98,40 @@ RankReport RankReport::of(const std::vector<QueueState>& states, const WaitLimit
     return report;
 }
 
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaunchQueue::LaunchId, graph, number)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LaunchQueue::Work, kind, elements)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(QueueProgress, key, num_begun, graph)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WaitReport, key, operation, group, members, id, work, needs,
+                                   waited_seconds, limit_seconds, limit_name)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorageWait, what, waited_seconds, limit_seconds, limit_name)
+
 std::string RankReport::text() const {
-    std::string text = fmt::format("e\t{}\n", on_one_line(error));
-    if (!last_operation.empty()) text += fmt::format("l\t{}\t{}\n", last_operation, seconds_since_last);
-    for (const auto& [key, num_begun, graph] : queues) {
-        text += fmt::format("q\t{:x}\t{}\t{}\t{}\n", key, num_begun, graph.graph, graph.number);
+    Json report = {{"queues", queues}, {"waits", waits}, {"error", on_one_line(error)}};
+    if (!last_operation.empty()) {
+        report["last_operation"] = last_operation;
+        report["seconds_since_last"] = seconds_since_last;
     }
-    for (const WaitReport& one : waits) text += line_of(one);
     if (storage) {
-        text +=
-            fmt::format("s\t{}\t{}\t{}\t{}\t{}\n", tabless(storage->what), storage->waited_seconds,
-                        storage->limit_seconds, storage->limit_name, storage->seconds_since_end.value_or(-1));
+        report["storage"] = *storage;
+        report["storage"]["what"] = on_one_line(storage->what);
+        if (storage->seconds_since_end) report["seconds_since_storage"] = *storage->seconds_since_end;
     }
-    return text;
+    return json_text(report);
 }
 
 RankReport RankReport::parse(const std::string& text) {
+    const Json json(parse_json(text, "a report of another rank's watchdog"));
     RankReport report;
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        Fields fields(line.substr(std::min<size_t>(2, line.size())));
-        switch (line.empty() ? ' ' : line[0]) {
-            case 'e':
-                if (line.size() > 2) report.error = fields.text();
-                break;
-            case 'l':
-                report.last_operation = fields.text();
-                report.seconds_since_last = fields.number();
-                break;
-            case 'q': {
-                const uint64_t key = fields.key();
-                const int64_t num_begun = fields.integer();
-                report.queues.push_back({key, num_begun, fields.id()});
-                break;
-            }
-            case 's':
-                report.storage.emplace();
-                report.storage->what = fields.text();
-                report.storage->waited_seconds = fields.number();
-                report.storage->limit_seconds = fields.number();
-                report.storage->limit_name = fields.text();
-                if (const double since = fields.number(); since >= 0)
-                    report.storage->seconds_since_end = since;
-                break;
-            case 'w':
-                report.waits.push_back(wait_of(std::move(fields)));
-                break;
-            default:
-                throw std::invalid_argument("a report of another rank's watchdog");
-        }
+    json.at("queues").get_to(report.queues);
+    json.at("waits").get_to(report.waits);
+    json.at("error").get_to(report.error);
+    if (json.contains("last_operation")) {
+        json.at("last_operation").get_to(report.last_operation);
+        json.at("seconds_since_last").get_to(report.seconds_since_last);
     }
+    if (json.contains("storage")) report.storage = json.at("storage").get<StorageWait>();
+    if (report.storage && json.contains("seconds_since_storage"))
+        report.storage->seconds_since_end = json.at("seconds_since_storage").get<double>();
     std::ranges::sort(report.queues, {}, &QueueProgress::key);
     return report;
 }

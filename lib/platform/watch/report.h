@@ -28,7 +28,7 @@ enum class Needs {
 
 /// The time limit of a wait, and the setting that sets it.
 struct WaitLimit {
-    double seconds = 0;
+    double seconds = 0;        // finite
     const char* setting = "";  // a literal
 };
 
@@ -78,7 +78,8 @@ struct RankReport {
     /// The report on launch queues, whose waits have this limit.
     static RankReport of(const std::vector<LaunchQueue::QueueState>& states, const WaitLimit& limit);
 
-    /// Wire format: lines of tab-separated fields. parse() throws std::exception on any other text.
+    /// Wire format: a JSON object. A key is absent where there is nothing to say. parse() throws
+    /// std::exception on any other text.
     std::string text() const;
     static RankReport parse(const std::string& text);
 };

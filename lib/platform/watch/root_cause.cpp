@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <sstream>
 #include <unordered_map>
 #include <utility>
 
+#include "base/strict_json.h"
 #include "base/text.h"
 #include "mpi/start_up.h"
 
@@ -336,20 +336,19 @@ std::map<int, std::string> questions_on_differences(const std::map<int, FlightDi
 }
 
 std::string RootCause::text() const {
-    return fmt::format("{}\n{}\n{}\n{}", reporter, compress_ranks(cause.missing), cause.difference,
-                       cause.details);
+    return json_text(nlohmann::json{{"reporter", reporter},
+                                    {"missing", compress_ranks(cause.missing)},
+                                    {"difference", cause.difference},
+                                    {"details", cause.details}});
 }
 
 RootCause RootCause::parse(const std::string& text) {
-    std::istringstream lines(text);
-    std::string reporter, missing;
+    const nlohmann::json json(parse_json(text, "the root cause that rank 0 sends"));
     RootCause found;
-    std::getline(lines, reporter);
-    std::getline(lines, missing);
-    std::getline(lines, found.cause.difference);
-    std::getline(lines, found.cause.details);
-    found.reporter = std::stoi(reporter);
-    found.cause.missing = expand_ranks(missing);
+    json.at("reporter").get_to(found.reporter);
+    found.cause.missing = expand_ranks(json.at("missing").get<std::string>());
+    json.at("difference").get_to(found.cause.difference);
+    json.at("details").get_to(found.cause.details);
     return found;
 }
 

@@ -12,10 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "bench/control_channel.h"
 #include "bench/element.h"
-#include "bench/options.h"
 #include "cuda/device.h"
 #include "mpi/comm.h"
 #include "nccl/connection_log.h"
@@ -52,9 +50,6 @@ class Backend {
     /// See GroupPosition::result_at_start.
     virtual bool result_at_start() const = 0;
 
-    /// Whether an average scales and rounds each number before the sum, so that the result may be inexact.
-    virtual bool scales_before_average() const = 0;
-
     virtual void all_gather(const Call&) = 0;
     virtual void all_reduce(const Call&) = 0;
     virtual void all_to_all(const Call&) = 0;
@@ -64,10 +59,6 @@ class Backend {
     virtual void reduce_scatter(const Call&) = 0;
     virtual void scatter(const Call&) = 0;
     virtual void send_receive(const Call&) = 0;  // a ring: sends to rank + 1, receives from rank - 1
-
-    /// Operations between these two calls may be launched as one, in end_together().
-    virtual void begin_together() = 0;
-    virtual void end_together() = 0;
 
     /// Returns when all operations that were started have ended. Throws WaitTimeout after a timeout.
     virtual void wait() = 0;
@@ -82,23 +73,6 @@ class Backend {
 
     /// Describes the connections of this rank that have been used so far, if the library reports them.
     virtual std::vector<std::string> connections() const = 0;
-};
-
-/// Times a backend's iterations with the clock of this process.
-class HostClock {
-  public:
-    void start() { ends_ = {seconds_now()}; }
-    void end_iteration() { ends_.push_back(seconds_now()); }
-
-    /// For each iteration, the time from the end of the one before it.
-    std::vector<double> iteration_seconds() const {
-        std::vector<double> seconds;
-        for (size_t i = 1; i < ends_.size(); ++i) seconds.push_back(ends_[i] - ends_[i - 1]);
-        return seconds;
-    }
-
-  private:
-    std::vector<double> ends_;
 };
 
 /// The library that moves the data of a run (MPI or NCCL), and the device of each rank. Both are chosen once,
@@ -121,11 +95,11 @@ BackendChoice choose_backend(const mpi::Comm& world, const ControlChannel& contr
 /// TimeoutError, which names the missing ranks.
 std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const ControlChannel& control,
                                       std::span<const int> members, const BackendChoice& choice,
-                                      const Options& options);
+                                      double timeout_seconds);
 
 /// The type of make_backend(), for callers that let a test replace the function.
 using MakeBackend = std::function<std::unique_ptr<Backend>(
     const mpi::Comm& world, const ControlChannel& control, std::span<const int> members,
-    const BackendChoice& choice, const Options& options)>;
+    const BackendChoice& choice, double timeout_seconds)>;
 
 }  // namespace argosy::bench

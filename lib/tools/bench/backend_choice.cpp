@@ -108,19 +108,15 @@ BackendChoice choose_backend(const mpi::Comm& world, const ControlChannel& contr
 
 std::unique_ptr<Backend> make_backend(const mpi::Comm& world, const ControlChannel& control,
                                       std::span<const int> members, const BackendChoice& choice,
-                                      const Options& options) {
+                                      double timeout_seconds) {
     const std::string what = fmt::format("the creation of groups of {} ranks", members.size());
     control.barrier(what);
     mpi::Comm group = control.subgroup(world, members);
-    if (choice.backend == "mpi") {
-        if (options.blocking_calls) group = group.duplicate(mpi::Calls::Blocking);
-        return std::make_unique<MpiBackend>(std::move(group), options.timeout_seconds);
-    }
+    if (choice.backend == "mpi") return std::make_unique<MpiBackend>(std::move(group), timeout_seconds);
     try {
         return std::make_unique<NcclBackend>(group,
                                              NcclBackend::Setup{.device = choice.devices[world.rank()].number,
-                                                                .timeout_seconds = options.timeout_seconds,
-                                                                .wait_for_each = options.blocking_calls,
+                                                                .timeout_seconds = timeout_seconds,
                                                                 .log = choice.log.get()});
     } catch (const WaitTimeout&) {
         throw control.timeout_error(what);

@@ -160,7 +160,7 @@ std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Ba
 AxisResults run_axis(const Run& run, const Axis& axis) {
     const auto& [world, control, options, choice, print, make] = run;
     const std::vector<Case> cases = cases_of(collective_named(options.collective), options, axis);
-    const auto backend = make(world, control, axis.members, choice, options);
+    const auto backend = make(world, control, axis.members, choice, options.timeout_seconds);
     size_t max_bytes = 0;
     for (const Case& one : cases) max_bytes = std::max(max_bytes, one.bytes);
     Measurement measurement(*backend, world, control, options, max_bytes);
@@ -170,16 +170,13 @@ AxisResults run_axis(const Run& run, const Axis& axis) {
     AxisResults results{axis.name, axis.num_groups, static_cast<int>(axis.members.size())};
     results.transport = transport_of(run, axis, *backend);
     print(table_header(results, options));
-    for (int cycle = 0; options.cycles == 0 || cycle < options.cycles; ++cycle) {
-        if (options.cycles == 0) results.rows.clear();  // an endless run never returns its results
-        for (const Case& one : cases) {
-            Row row{.kind = one, .cycle = cycle};
-            row.out_of_place = measurement.measure(one, Placement::OutOfPlace);
-            row.in_place = measurement.measure(one, Placement::InPlace);
-            row.ended = Clock::now();
-            print(table_row(row, options));
-            results.rows.push_back(row);
-        }
+    for (const Case& one : cases) {
+        Row row{.kind = one};
+        row.out_of_place = measurement.measure(one, Placement::OutOfPlace);
+        row.in_place = measurement.measure(one, Placement::InPlace);
+        row.ended = Clock::now();
+        print(table_row(row, options));
+        results.rows.push_back(row);
     }
     print(table_footer(results, options));
     return results;

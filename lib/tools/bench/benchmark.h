@@ -21,7 +21,6 @@ using Clock = std::chrono::system_clock;
 
 struct Row {
     Case kind;
-    int cycle;
     Timing out_of_place, in_place;
     Clock::time_point ended;
 };
@@ -71,10 +70,9 @@ struct Setting {
 };
 
 /// The marks of the reports: the value of "format", which is the first key of a JSON report, and the
-/// beginning of a CSV report. A later run overwrites only empty files and files with its mark.
+/// beginning of a CSV report of any version. A later run overwrites only empty files and files with its mark.
 inline constexpr const char* kJsonMark = "argosy nccl-bench";
-inline constexpr const char* kCsvMark =
-    "collective,axis,num_groups,group_size,cycle,size,count,type,redop,root";
+inline constexpr const char* kCsvMark = "collective,axis,num_groups,group_size";
 
 std::string json_report(const Results& results, const Options& options, const Setting& setting);
 std::string csv_report(const Results& results);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <numeric>
 #include <ranges>
 #include <utility>
@@ -39,10 +40,10 @@ std::string names_of(const std::vector<RankInfo>& ranks, std::span<const int> nu
 
 ControlChannel::ControlChannel(const mpi::Comm& world, double timeout_seconds)
     : comm_(world.duplicate()),
-      timeout_seconds_(timeout_seconds),
+      timeout_seconds_(std::min(timeout_seconds, std::numeric_limits<double>::max())),
       everyone_(world.size()),
       watchdog_(std::make_unique<watch::Watchdog>(comm_, /*gpu=*/nullptr,
-                                                  watch::WaitLimit{timeout_seconds, "--timeout"})) {
+                                                  watch::WaitLimit{timeout_seconds_, "--timeout"})) {
     std::iota(everyone_.begin(), everyone_.end(), 0);
     WireRankInfo own = {};
     host_name().copy(own.host, sizeof(own.host) - 1);

@@ -25,20 +25,7 @@ std::vector<Reduction> reductions_named(const std::string& name);
 /// type cannot represent it exactly.
 uint64_t bits_of(double value, ElementType type);
 
-/// The value of the element at `element`. REQUIRES: a double represents this value exactly.
-double value_of(const std::byte* element, ElementType type);
-
-/// An upper bound on the change when a number near `value` is rounded to `type`. REQUIRES: a floating-point
-/// type.
-double largest_rounding(double value, ElementType type);
-
-/// Divides elements by `divisor`. Integers round towards zero, other types to nearest.
-void divide(std::span<std::byte> elements, ElementType type, int divisor);
-
 /// The largest n <= 2^20 such that the type represents all integers up to n exactly.
 int largest_exact(ElementType type);
-
-/// The largest n <= 100 such that the type represents all powers of two up to 2^n.
-int largest_exponent(ElementType type);
 
 }  // namespace argosy::bench

@@ -1,7 +1,6 @@
 #include "bench/measure.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -43,30 +42,13 @@ size_t chunk_bytes(const Case& kind) { return kind.chunk_elements * size_bytes(k
 /// The distance between the places at which the iterations take turns.
 size_t shift_bytes(const Case& kind) { return round_up(kind.bytes, kAlignmentBytes); }
 
-/// Whether the backend's average over n ranks has rounding errors. A backend that scales numbers by 1/n
-/// before the sum is exact only if n is a small power of two: then 1/n is exact, and no scaled number is too
-/// small for the type.
-bool rounds_average(const Case& kind, const Backend& backend) {
-    constexpr unsigned kMaxExact = 64;
-    const auto ranks = static_cast<unsigned>(backend.size());
-    return kind.reduction == Reduction::Average && backend.scales_before_average() &&
-           is_floating(kind.type) && !(std::has_single_bit(ranks) && ranks <= kMaxExact);
-}
-
-/// Counts the elements that differ: in any bit or, if `roundings` > 0, by more than that many roundings can
-/// cause.
-int64_t count_different(std::span<const std::byte> wanted, std::span<const std::byte> found, ElementType type,
-                        int roundings) {
+int64_t count_different(std::span<const std::byte> wanted, std::span<const std::byte> found,
+                        ElementType type) {
     if (std::memcmp(wanted.data(), found.data(), wanted.size()) == 0) return 0;
     const size_t bytes = size_bytes(type);
     int64_t different = 0;
-    for (size_t at = 0; at < wanted.size(); at += bytes) {
-        if (std::memcmp(&wanted[at], &found[at], bytes) == 0) continue;
-        const double exact = value_of(&wanted[at], type);
-        const bool near =
-            std::abs(value_of(&found[at], type) - exact) <= roundings * largest_rounding(exact, type);
-        different += !(roundings > 0 && near);
-    }
+    for (size_t at = 0; at < wanted.size(); at += bytes)
+        different += std::memcmp(&wanted[at], &found[at], bytes) != 0;
     return different;
 }
 
@@ -87,11 +69,13 @@ std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks) {
 
 Measurement::Measurement(Backend& backend, const mpi::Comm& world, const ControlChannel& control,
                          const Options& options, size_t max_bytes)
-    : backend_(backend), world_(world), control_(control), options_(options), max_bytes_(max_bytes) {
-    for (int i = 0; i < options.aggregated; ++i) {
-        buffers_.push_back({backend.allocate(max_bytes), backend.allocate(max_bytes)});
-    }
-}
+    : backend_(backend),
+      world_(world),
+      control_(control),
+      options_(options),
+      max_bytes_(max_bytes),
+      input_(backend.allocate(max_bytes)),
+      output_(backend.allocate(max_bytes)) {}
 
 GroupPosition Measurement::position_of(const Case& kind) const {
     return {backend_.rank(), backend_.size(), kind.root, backend_.result_at_start()};
@@ -103,20 +87,18 @@ size_t Measurement::num_shifts(const Case& kind) const {
     return std::min(room, static_cast<size_t>(options_.iterations));
 }
 
-std::vector<std::vector<Call>> Measurement::calls_of(const Case& kind, Placement placement) const {
-    std::vector<std::vector<Call>> calls(num_shifts(kind));
-    for (size_t i = 0; i < calls.size(); ++i) {
-        for (const Buffers& one : buffers_)
-            calls[i].push_back(call_on(one, kind, placement, i * shift_bytes(kind)));
-    }
+std::vector<Call> Measurement::calls_of(const Case& kind, Placement placement) const {
+    std::vector<Call> calls;
+    for (size_t i = 0; i < num_shifts(kind); ++i)
+        calls.push_back(call_at(i * shift_bytes(kind), kind, placement));
     return calls;
 }
 
-Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement placement, size_t shift) const {
+Call Measurement::call_at(size_t shift, const Case& kind, Placement placement) const {
     const bool in_place = placement == Placement::InPlace;
     const Chunks offsets = in_place ? kind.collective->in_place(position_of(kind)) : Chunks{0, 0};
-    std::byte* const output = buffers.output.get() + shift;
-    std::byte* const input = in_place ? output : buffers.input.get() + shift;
+    std::byte* const output = output_.get() + shift;
+    std::byte* const input = in_place ? output : input_.get() + shift;
     return {.in = input + static_cast<size_t>(offsets.input) * chunk_bytes(kind),
             .out = output + static_cast<size_t>(offsets.output) * chunk_bytes(kind),
             .count = kind.chunk_elements,
@@ -126,7 +108,7 @@ Call Measurement::call_on(const Buffers& buffers, const Case& kind, Placement pl
 }
 
 /// Fills the output before the input, because in place the input overlaps the output.
-void Measurement::refill(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const {
+void Measurement::refill(const Case& kind, const Pattern& pattern, const Call& call) const {
     const Chunks chunks = kind.collective->chunks(backend_.size());
     const GroupPosition position = position_of(kind);
     std::vector<std::byte> block(kBlockBytes);
@@ -142,53 +124,38 @@ void Measurement::refill(const Case& kind, const Pattern& pattern, const std::ve
                 elements);
         });
     };
-    for (const Call& call : calls) {
-        for (int chunk = 0; chunk < chunks.output; ++chunk) {
-            const auto part = kind.collective->expected(position, chunk);
-            if (part) fill(call.out, chunk, *part, /*complement=*/true);
-        }
-        for (int chunk = 0; chunk < chunks.input; ++chunk) {
-            const auto part = kind.collective->input(position, chunk);
-            if (part) fill(const_cast<std::byte*>(call.in), chunk, *part, /*complement=*/false);
-        }
+    for (int chunk = 0; chunk < chunks.output; ++chunk) {
+        const auto part = kind.collective->expected(position, chunk);
+        if (part) fill(call.out, chunk, *part, /*complement=*/true);
+    }
+    for (int chunk = 0; chunk < chunks.input; ++chunk) {
+        const auto part = kind.collective->input(position, chunk);
+        if (part) fill(const_cast<std::byte*>(call.in), chunk, *part, /*complement=*/false);
     }
 }
 
-int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern,
-                                 const std::vector<Call>& calls) const {
+int64_t Measurement::count_wrong(const Case& kind, const Pattern& pattern, const Call& call) const {
     const GroupPosition position = position_of(kind);
     std::vector<std::byte> wanted(kBlockBytes), found(kBlockBytes);
-    // n + 2 numbers are rounded: 1/n, the product with 1/n, n - 1 partial sums, and the expected result. All
-    // terms of a sum have the same sign, so no partial sum is larger than the result.
-    const int roundings = rounds_average(kind, backend_) ? position.size + 2 : 0;
     int64_t wrong = 0;
-    for (const Call& call : calls) {
-        for (int chunk = 0; chunk < kind.collective->chunks(position.size).output; ++chunk) {
-            const auto part = kind.collective->expected(position, chunk);
-            if (!part) continue;
-            const std::byte* const start = call.out + static_cast<size_t>(chunk) * chunk_bytes(kind);
-            for_each_block(kind, [&](size_t first, size_t bytes) {
-                const std::span left = std::span(wanted).first(bytes), right = std::span(found).first(bytes);
-                pattern.fill(*part, kind.chunk_elements, first, left);
-                backend_.read(right, start + first * size_bytes(kind.type));
-                wrong += count_different(left, right, kind.type, roundings);
-            });
-        }
+    for (int chunk = 0; chunk < kind.collective->chunks(position.size).output; ++chunk) {
+        const auto part = kind.collective->expected(position, chunk);
+        if (!part) continue;
+        const std::byte* const start = call.out + static_cast<size_t>(chunk) * chunk_bytes(kind);
+        for_each_block(kind, [&](size_t first, size_t bytes) {
+            const std::span left = std::span(wanted).first(bytes), right = std::span(found).first(bytes);
+            pattern.fill(*part, kind.chunk_elements, first, left);
+            backend_.read(right, start + first * size_bytes(kind.type));
+            wrong += count_different(left, right, kind.type);
+        });
     }
     return wrong;
 }
 
-/// Launches several operations together, as nccl-tests does.
-void Measurement::start(const Case& kind, const std::vector<Call>& calls) const {
-    if (calls.size() > 1) backend_.begin_together();
-    for (const Call& call : calls) kind.collective->run(backend_, call);
-    if (calls.size() > 1) backend_.end_together();
-}
-
-Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vector<std::vector<Call>>& calls,
+Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vector<Call>& calls,
                                               const std::string& what) const {
     for (int i = 0; i < options_.warmup; ++i) {
-        start(kind, calls[i % calls.size()]);
+        kind.collective->run(backend_, calls[i % calls.size()]);
         backend_.wait();
     }
     Samples samples;
@@ -196,9 +163,7 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
     const double begun = seconds_now();
     backend_.start_clock();
     for (int i = 0; i < options_.iterations; ++i) {
-        const double called = options_.time_to_start ? seconds_now() : 0;
-        start(kind, calls[i % calls.size()]);
-        if (options_.time_to_start) samples.starting_seconds += seconds_now() - called;
+        kind.collective->run(backend_, calls[i % calls.size()]);
         backend_.end_iteration();
     }
     samples.iterations = backend_.iteration_seconds();
@@ -206,38 +171,22 @@ Measurement::Samples Measurement::run_to_time(const Case& kind, const std::vecto
     return samples;
 }
 
-void Measurement::combine(std::vector<double>& values, Reduction reduction) const {
+void Measurement::combine(std::span<double> values, Reduction reduction) const {
     control_.wait(
         world_.all_reduce(values.data(), values.data(), values.size(), ElementType::Float64, reduction),
         "the reduction of the ranks' times");
 }
 
 Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
-    const double operations = static_cast<double>(options_.iterations) * options_.aggregated;
-    const double whole = samples.seconds / operations;
-    std::vector<double> means = {whole, samples.starting_seconds / operations};
-    switch (options_.across_ranks) {
-        case AcrossRanks::FirstRank:
-            if (world_.rank() != 0) means.assign(means.size(), 0);
-            combine(means, Reduction::Sum);
-            break;
-        case AcrossRanks::Mean:
-            combine(means, Reduction::Sum);
-            for (double& mean : means) mean /= world_.size();
-            break;
-        case AcrossRanks::Min:
-            combine(means, Reduction::Min);
-            break;
-        case AcrossRanks::Max:
-            combine(means, Reduction::Max);
-            break;
-    }
-    std::vector<double> single = samples.iterations;
-    for (double& seconds : single) seconds /= options_.aggregated;
-    combine(single, Reduction::Max);
+    const double own = samples.seconds / options_.iterations;
+    Timing timing{.seconds = own, .own_seconds = own};
+    const bool mean = options_.across_ranks == AcrossRanks::Mean;
+    combine({&timing.seconds, 1}, mean ? Reduction::Sum : Reduction::Max);
+    if (mean) timing.seconds /= world_.size();
 
-    Timing timing{.seconds = means[0], .own_seconds = whole, .start_seconds = means[1]};
-    timing.slowest = distribution_of(std::span(single).subspan(options_.skipped));
+    std::vector<double> single = samples.iterations;
+    combine(single, Reduction::Max);
+    timing.slowest = distribution_of(single);
     timing.algorithm_bandwidth = timing.seconds > 0 ? static_cast<double>(kind.bytes) / timing.seconds : 0;
     timing.bus_bandwidth = timing.algorithm_bandwidth * kind.collective->bus_factor(backend_.size());
     return timing;
@@ -245,7 +194,7 @@ Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
 
 void Measurement::connect(const Case& kind) {
     try {
-        start(kind, {call_on(buffers_.front(), kind, Placement::OutOfPlace, 0)});
+        kind.collective->run(backend_, call_at(0, kind, Placement::OutOfPlace));
         backend_.wait();
     } catch (const WaitTimeout&) {
         throw control_.timeout_error("connecting ranks for " + name_of(kind));
@@ -255,26 +204,26 @@ void Measurement::connect(const Case& kind) {
 Timing Measurement::measure(const Case& kind, Placement placement) {
     const std::string what = name_of(kind);
     const Pattern pattern(kind.type, kind.reduction, backend_.size());
-    const std::vector<std::vector<Call>> calls = calls_of(kind, placement);
+    const std::vector<Call> calls = calls_of(kind, placement);
     try {
         int64_t wrong = 0;
         for (int i = 0; i < options_.checks; ++i) {
             refill(kind, pattern, calls.front());
             control_.barrier(what);
-            start(kind, calls.front());
+            kind.collective->run(backend_, calls.front());
             backend_.wait();
             wrong += count_wrong(kind, pattern, calls.front());
         }
         for (size_t i = options_.checks == 0 ? 0 : 1; i < calls.size(); ++i) refill(kind, pattern, calls[i]);
         const Samples samples = run_to_time(kind, calls, what);
         if (options_.checks > 0 && placement == Placement::OutOfPlace) {
-            for (const std::vector<Call>& shifted : calls) wrong += count_wrong(kind, pattern, shifted);
+            for (const Call& call : calls) wrong += count_wrong(kind, pattern, call);
         }
         Timing timing = evaluate(kind, samples);
         timing.own_wrong = wrong;
-        std::vector<double> sum = {static_cast<double>(wrong)};
-        combine(sum, Reduction::Sum);
-        if (options_.checks > 0) timing.num_wrong = static_cast<int64_t>(sum[0]);
+        auto sum = static_cast<double>(wrong);
+        combine({&sum, 1}, Reduction::Sum);
+        if (options_.checks > 0) timing.num_wrong = static_cast<int64_t>(sum);
         return timing;
     } catch (const WaitTimeout&) {
         throw control_.timeout_error(what);
@@ -283,7 +232,7 @@ Timing Measurement::measure(const Case& kind, Placement placement) {
 
 Timing Measurement::time_until_stable(const Case& kind, Placement placement, const Stability& stability) {
     const std::string what = name_of(kind);
-    const std::vector<std::vector<Call>> calls = calls_of(kind, placement);
+    const std::vector<Call> calls = calls_of(kind, placement);
     std::vector<Timing> batches;
     std::vector<double> times, own_times;  // `times` are the same on all ranks, so all ranks stop together
     double passed = 0;
@@ -292,7 +241,7 @@ Timing Measurement::time_until_stable(const Case& kind, Placement placement, con
             batches.push_back(evaluate(kind, run_to_time(kind, calls, what)));
             times.push_back(batches.back().seconds);
             own_times.push_back(batches.back().own_seconds);
-            passed += times.back() * options_.iterations * options_.aggregated;
+            passed += times.back() * options_.iterations;
         }
     } catch (const WaitTimeout&) {
         throw control_.timeout_error(what);

@@ -3,15 +3,15 @@
 //
 // Timing: after `warmup` iterations and a barrier, `iterations` iterations run back to back; the backend
 // decides when the next one may begin. A rank's time is the interval from the barrier until the rank sees the
-// last iteration end, divided by the number of operations; `across_ranks` selects how the ranks' times are
-// combined. The distribution of single iterations is reported too: an iteration's time runs from the end of
-// the iteration before it to its own end, on the slowest rank. Each iteration uses the part of the buffers
-// after that of the iteration before, as far as they have room, so that its data is not in the caches
-// (nccl-tests does the same).
+// last iteration end, divided by their number; `across_ranks` selects how the ranks' times are combined. The
+// distribution of single iterations is reported too: an iteration's time runs from the end of the iteration
+// before it to its own end, on the slowest rank. Each iteration uses the part of the buffers after that of
+// the iteration before, as far as they have room, so that its data is not in the caches (nccl-tests does the
+// same).
 //
 // Verification: the output buffer first holds the bitwise complement of the expected result, so that an
 // element that is not written counts as wrong. One operation runs on fresh input, and every element is
-// compared bit for bit (averages that the backend rounds: within a tolerance). Out of place, all output of
+// compared bit for bit. Out of place, all output of
 // the timed operations is compared as well. In place, each timed operation takes the result of the one before
 // as its input, so their output is not compared.
 #pragma once
@@ -60,10 +60,9 @@ std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks);
 enum class Placement { OutOfPlace, InPlace };
 
 struct Timing {
-    double seconds = 0;        // of one operation; Options::across_ranks combines the ranks' times
-    double own_seconds = 0;    // of one operation on this rank
-    double start_seconds = 0;  // of the call that starts an operation; 0 unless Options::time_to_start
-    Distribution slowest;      // seconds per operation on the slowest rank of each iteration
+    double seconds = 0;      // of one operation; Options::across_ranks combines the ranks' times
+    double own_seconds = 0;  // of one operation on this rank
+    Distribution slowest;    // seconds on the slowest rank of each iteration
     double algorithm_bandwidth = 0, bus_bandwidth = 0;  // bytes a second
     std::optional<int64_t> num_wrong;                   // wrong elements on all ranks; none: not verified
     int64_t own_wrong = 0;                              // wrong elements on this rank
@@ -83,8 +82,7 @@ struct Stability {
 class Measurement {
   public:
     /// `world` has all ranks, `backend` one group of them; all groups measure at the same time. Allocates two
-    /// buffers of `max_bytes` for each of the Options::aggregated operations under way. REQUIRES: the
-    /// arguments outlive this object.
+    /// buffers of `max_bytes`. REQUIRES: the arguments outlive this object.
     Measurement(Backend& backend, const mpi::Comm& world, const ControlChannel& control,
                 const Options& options, size_t max_bytes);
 
@@ -100,34 +98,28 @@ class Measurement {
     Timing time_until_stable(const Case& kind, Placement placement, const Stability& stability);
 
   private:
-    struct Buffers {
-        Backend::Memory input, output;
-    };
     struct Samples {
         double seconds = 0;              // all iterations together
         std::vector<double> iterations;  // seconds of each
-        double starting_seconds = 0;     // all calls that start operations together
     };
 
     size_t num_shifts(const Case& kind) const;
-    /// The calls of an iteration, for each shift.
-    std::vector<std::vector<Call>> calls_of(const Case& kind, Placement placement) const;
-    Call call_on(const Buffers& buffers, const Case& kind, Placement placement, size_t shift) const;
+    /// The call of an iteration, for each shift.
+    std::vector<Call> calls_of(const Case& kind, Placement placement) const;
+    Call call_at(size_t shift, const Case& kind, Placement placement) const;
     GroupPosition position_of(const Case& kind) const;
-    void refill(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
-    int64_t count_wrong(const Case& kind, const Pattern& pattern, const std::vector<Call>& calls) const;
-    void start(const Case& kind, const std::vector<Call>& calls) const;
-    Samples run_to_time(const Case& kind, const std::vector<std::vector<Call>>& calls,
-                        const std::string& what) const;
+    void refill(const Case& kind, const Pattern& pattern, const Call& call) const;
+    int64_t count_wrong(const Case& kind, const Pattern& pattern, const Call& call) const;
+    Samples run_to_time(const Case& kind, const std::vector<Call>& calls, const std::string& what) const;
     Timing evaluate(const Case& kind, const Samples& samples) const;
-    void combine(std::vector<double>& values, Reduction reduction) const;
+    void combine(std::span<double> values, Reduction reduction) const;
 
     Backend& backend_;
     const mpi::Comm& world_;
     const ControlChannel& control_;
     const Options& options_;
     size_t max_bytes_;
-    std::vector<Buffers> buffers_;
+    Backend::Memory input_, output_;
 };
 
 }  // namespace argosy::bench

@@ -133,32 +133,13 @@ const std::byte* NcclBackend::send_buffer(const Call& call, size_t bytes) {
     return copy.data();
 }
 
-void NcclBackend::launch(const char* name, const Call& call, Launch operation) {
-    next_ = {name, call.count, call.type, call.reduction, call.root};
-    batch_.push_back(std::move(operation));
-    if (!together_) launch_batch();
-}
-
-void NcclBackend::end_together() {
-    together_ = false;
-    launch_batch();
-}
-
-void NcclBackend::launch_batch() {
-    launch_now([handles = handles_, batch = std::exchange(batch_, {})] {
-        if (batch.size() == 1) return batch[0](*handles->communicator, handles->stream);
-        nccl::launch_together([&] {
-            for (const Launch& operation : batch) operation(*handles->communicator, handles->stream);
-        });
-    });
-}
-
 /// A launch of another kind than the last one may connect this rank to other ranks and block until they
 /// answer, so the launch runs with a timeout.
-void NcclBackend::launch_now(const std::function<void()>& calls) {
-    if (next_ == last_) return calls();
-    run_with_timeout(calls);
-    last_ = next_;
+void NcclBackend::launch(const char* name, const Call& call, const Launch& operation) {
+    const Kind kind = {name, call.count, call.type, call.reduction, call.root};
+    if (kind == last_) return operation(*handles_->communicator, handles_->stream);
+    run_with_timeout([handles = handles_, operation] { operation(*handles->communicator, handles->stream); });
+    last_ = kind;
 }
 
 /// Runs `calls` in a thread, because they may wait for other ranks without a timeout. Throws WaitTimeout
@@ -213,15 +194,10 @@ void NcclBackend::wait() {
 
 void NcclBackend::start_clock() {
     num_ends_ = num_ended_ = 0;
-    if (setup_.wait_for_each) return clock_.start();
     end_iteration();
 }
 
 void NcclBackend::end_iteration() {
-    if (setup_.wait_for_each) {
-        wait();
-        return clock_.end_iteration();
-    }
     if (num_ends_ == ends_.size()) ends_.emplace_back();
     ends_[num_ends_++].record(handles_->stream);
     // The copies may be reused: on the stream, the next iteration's copies come after this one's sends.
@@ -230,7 +206,6 @@ void NcclBackend::end_iteration() {
 
 std::vector<double> NcclBackend::iteration_seconds() {
     wait();
-    if (setup_.wait_for_each) return clock_.iteration_seconds();
     std::vector<double> seconds;
     for (size_t i = 1; i < num_ends_; ++i) {
         seconds.push_back(cuda::Event::seconds_between(ends_[i - 1], ends_[i]));

@@ -2,9 +2,7 @@
 //
 // Times are taken as in nccl-tests. The host queues all iterations on the stream without waiting, and the
 // interval ends when the host sees the last iteration end. The time contains the GPU's work; it contains
-// launch overhead only where the GPU waited for a launch. CUDA events mark the ends of single iterations. If
-// wait_for_each is set, the host waits for an iteration before it launches the next one, and all times come
-// from the host's clock: the time of an iteration contains its launch and the host's wait for its end.
+// launch overhead only where the GPU waited for a launch. CUDA events mark the ends of single iterations.
 #pragma once
 
 #include <functional>
@@ -26,7 +24,6 @@ class NcclBackend : public Backend {
     struct Setup {
         int device;
         double timeout_seconds;
-        bool wait_for_each = false;
         nccl::ConnectionLog* log = nullptr;
     };
 
@@ -39,7 +36,6 @@ class NcclBackend : public Backend {
     void write(std::byte* to, std::span<const std::byte> from) const override;
     void read(std::span<std::byte> to, const std::byte* from) const override;
     bool result_at_start() const override { return false; }
-    bool scales_before_average() const override { return true; }
 
     void all_gather(const Call& call) override;
     void all_reduce(const Call& call) override;
@@ -50,8 +46,6 @@ class NcclBackend : public Backend {
     void reduce_scatter(const Call& call) override;
     void scatter(const Call& call) override;
     void send_receive(const Call& call) override;
-    void begin_together() override { together_ = true; }
-    void end_together() override;
 
     void wait() override;
     void start_clock() override;
@@ -81,9 +75,7 @@ class NcclBackend : public Backend {
     };
 
     void make_communicator(const mpi::Comm& group);
-    void launch(const char* name, const Call& call, Launch operation);
-    void launch_batch();
-    void launch_now(const std::function<void()>& calls);
+    void launch(const char* name, const Call& call, const Launch& operation);
     void run_with_timeout(std::function<void()> calls);
     void wait_for(const std::function<bool()>& done);
     const std::byte* send_buffer(const Call& call, size_t bytes);
@@ -91,14 +83,11 @@ class NcclBackend : public Backend {
     Setup setup_;
     std::shared_ptr<Handles> handles_;
     size_t log_begins_;
-    Kind last_ = {}, next_ = {};
-    bool together_ = false;
-    std::vector<Launch> batch_;
+    Kind last_ = {};
     std::vector<cuda::DeviceMemory> outgoing_;  // copies of data that is sent in place
     size_t num_outgoing_ = 0;
     std::vector<cuda::Event> ends_;  // ends of iterations; the first event is the start of the clock
     size_t num_ends_ = 0, num_ended_ = 0;
-    HostClock clock_;
 };
 
 }  // namespace argosy::bench

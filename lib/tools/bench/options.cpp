@@ -26,7 +26,7 @@ constexpr const char* kHelp =
     "Results are verified before times are shown.\n"
     "\n"
     "time    wall time of a rank from a barrier to the end of its last iteration, divided by the number of\n"
-    "        iterations; --average selects how the ranks' times are combined\n"
+    "        iterations; the mean over the ranks\n"
     "p50/99  percentiles of single iterations, each as long as on its slowest rank; with fewer than 100\n"
     "        iterations p99 is the longest\n"
     "algbw   size / time, in 1e9 bytes a second\n"
@@ -37,9 +37,9 @@ constexpr const char* kHelp =
     "        from the results of the timed iterations\n"
     "\n"
     "Over NCCL, buffers are in the memory of the rank's GPU, operations are queued on a stream as in\n"
-    "nccl-tests, and the GPU's clock times single iterations; avg may differ by NCCL's roundings.\n"
-    "Over MPI, buffers are in host memory, avg is a sum and a division, and this program adds half,\n"
-    "bfloat16 and fp8 itself. lib/tools/bench/FORMAT.md defines JSON and CSV.\n"
+    "nccl-tests, and the GPU's clock times single iterations.\n"
+    "Over MPI, buffers are in host memory, and this program adds half, bfloat16 and fp8 itself.\n"
+    "lib/tools/bench/FORMAT.md defines JSON and CSV.\n"
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 a wrong result, or a bandwidth below --min-busbw; 76 a "
     "rank\n"
     "did not answer in time.\n";
@@ -66,9 +66,9 @@ std::optional<int> parse_root(const std::string& text) {
     return root;
 }
 
-AcrossRanks parse_across_ranks(int number) {
-    if (number < 0 || number > 3) throw UserError("--average {}: it must be 0 to 3; see --help", number);
-    return static_cast<AcrossRanks>(number);
+/// Throws UserError unless `number`, of nccl-tests' threads or GPUs in a process, is 1.
+void require_one(const std::string& number, const char* option, const char* reason) {
+    if (number != "1") throw UserError("{} {} is not supported: {}", option, number, reason);
 }
 
 }  // namespace
@@ -136,27 +136,13 @@ void check_timeout(double seconds) {
 
 void check(const Options& options, int num_ranks) {
     require_at_least(1, options.iterations, "--iters");
-    require_at_least(1, options.aggregated, "--agg_iters");
     require_at_least(0, options.warmup, "--warmup_iters");
-    require_at_least(0, options.cycles, "--run_cycles");
     require_at_least(0, options.checks, "--check");
-    require_at_least(0, options.skipped, "--per_iter_skip");
-    if (options.skipped >= options.iterations) {
-        throw UserError("--per_iter_skip {} leaves none of --iters {}", options.skipped, options.iterations);
-    }
     check_timeout(options.timeout_seconds);
     check_minimum(options.min_bus_bandwidth);
-    if (options.cycles == 0 && !(options.json.empty() && options.csv.empty())) {
-        throw UserError("--run_cycles 0 never ends, so its --output_file or --csv would never be written");
-    }
     if (!options.json.empty() && !options.csv.empty() && normal(options.json) == normal(options.csv)) {
         throw UserError("--output_file and --csv name the same file, {}; each needs one of its own",
                         options.csv.string());
-    }
-    if (options.blocking_calls && options.aggregated > 1) {
-        throw UserError(
-            "--agg_iters {} needs several operations at once, but --blocking 1 runs one after the other",
-            options.aggregated);
     }
     if (options.mesh && static_cast<int64_t>(options.mesh->across) * options.mesh->within != num_ranks) {
         throw UserError("--mesh {}x{} has {} ranks, but {} were started", options.mesh->across,
@@ -168,33 +154,10 @@ void check(const Options& options, int num_ranks) {
     }
 }
 
-const std::vector<RefusedOption>& refused_options() {
-    static const std::vector<RefusedOption> table = {
-        {"-t,--nthreads", "1", "each rank is one process with one thread: start more ranks"},
-        {"-g,--ngpus", "1", "each rank has one device: start more ranks"},
-        {"-p,--parallel_init", "0", "each rank is a process, so all ranks start at the same time"},
-        {"-y,--stream_null", "0", "it selects CUDA's default stream, but each rank uses its own stream"},
-        {"-G,--cudagraph", "0", "it replays CUDA graphs, but each operation is launched by its own call"},
-        {"-R,--local_register", "0", "it registers buffers with NCCL, but buffers are plain GPU memory"},
-        {"-x,--cta_policy", "0", "it sets how NCCL uses the multiprocessors of a GPU"},
-        {"-D,--device_implementation", "0", "it selects kernels that call NCCL's device API"},
-        {"-V,--device_cta_count", "16", "it sets the size of kernels that call NCCL's device API"},
-        {"-M,--memory", "0", "it reports the GPU memory that NCCL allocates"},
-        {"-u,--unalign", "0", "it misaligns buffers, but buffers are always aligned"},
-    };
-    return table;
-}
-
-RawOptions::RawOptions() {
-    for (const RefusedOption& one : refused_options()) refused.emplace_back(one.neutral);
-}
-
 Options parse_values(const RawOptions& raw) {
-    for (size_t i = 0; i < raw.refused.size(); ++i) {
-        const RefusedOption& one = refused_options()[i];
-        if (raw.refused[i] != one.neutral)
-            throw UserError("{} {} is not supported: {}", one.names, raw.refused[i], one.reason);
-    }
+    require_one(raw.num_threads, "-t,--nthreads",
+                "each rank is one process with one thread: start more ranks");
+    require_one(raw.num_gpus, "-g,--ngpus", "each rank has one device: start more ranks");
     Options options = raw.options;
     collective_named(options.collective);
     options.sweep.min_bytes = parse_size(raw.min_bytes, "-b,--minbytes");
@@ -203,7 +166,6 @@ Options parse_values(const RawOptions& raw) {
     options.types = types_named(raw.type);
     options.reductions = reductions_named(raw.reduction);
     options.root = parse_root(raw.root);
-    options.across_ranks = parse_across_ranks(raw.across_ranks);
     options.percentiles = raw.percentiles == "on";
     if (!raw.mesh.empty()) options.mesh = parse_mesh(raw.mesh);
     return options;

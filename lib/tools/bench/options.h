@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <deque>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -26,8 +25,8 @@ struct Sweep {
 /// All sizes of the sweep. Throws UserError for a sweep that does not end or goes backwards.
 std::vector<size_t> sizes_of(const Sweep& sweep);
 
-/// How the ranks' mean times are combined into the reported time (nccl-tests' --average).
-enum class AcrossRanks { FirstRank = 0, Mean = 1, Min = 2, Max = 3 };
+/// How the ranks' mean times are combined into the reported time.
+enum class AcrossRanks { Mean, Max };
 
 /// A two-dimensional mesh of ranks: `across` rows of `within` consecutive ranks.
 struct GroupShape {
@@ -44,17 +43,10 @@ struct Options {
     std::optional<GroupShape> mesh;
 
     int iterations = 20;
-    int aggregated = 1;  // operations per iteration, under way at once, each on its own buffers
     int warmup = 1;
-    int cycles = 1;  // passes over all sizes; 0: without end
     int checks = 1;  // verification runs per measurement; 0: never
     AcrossRanks across_ranks = AcrossRanks::Mean;
-    bool blocking_calls = false;
-    bool time_to_start = false;  // --report_cputime
-    bool timestamps = false;
-    bool per_iteration = false;
     bool percentiles = true;  // the table has columns for them
-    int skipped = 0;          // the number of first iterations that the distribution leaves out
     double timeout_seconds = 120;
     std::optional<double> min_bus_bandwidth;  // GB/s; the run fails if an axis of the mesh has a lower mean
 
@@ -70,24 +62,12 @@ void check(const Options& options, int num_ranks);
 // nccl-bench's command line, with the options of nccl-tests. The application declares the options and stores
 // their texts in `RawOptions`; parse_values() parses the texts and returns the `Options` of a run.
 
-/// An option of nccl-tests that this program refuses, with the reason. The value `neutral`, which changes
-/// nothing, is accepted, because scripts pass it.
-struct RefusedOption {
-    const char* names;    // "-t,--nthreads"
-    const char* neutral;  // "1"
-    const char* reason;
-};
-const std::vector<RefusedOption>& refused_options();
-
 /// The option values as the user typed them. Values that need no parsing go straight into `options`.
 struct RawOptions {
-    RawOptions();
-
     Options options;
     std::string min_bytes = "32M", max_bytes = "32M", step_bytes = "1M", type = "float", reduction = "sum";
     std::string root = "0", mesh, percentiles = "on";
-    int across_ranks = 1;
-    std::deque<std::string> refused;  // values, in the order of refused_options()
+    std::string num_threads = "1", num_gpus = "1";  // of a rank; scripts for nccl-tests pass them
 };
 
 /// Parses all values. Throws UserError, which names the wrong option.

@@ -17,48 +17,26 @@ uint32_t mixed(size_t index, int rank) {
 Pattern::Pattern(ElementType type, std::optional<Reduction> reduction, int num_ranks)
     : type_(type), reduction_(reduction), num_ranks_(num_ranks), periods_(num_ranks + 1) {}
 
-/// A rank's value in a reduction. The rank's turn is (rank + index) modulo the number of ranks. In sums and
-/// products over many ranks, only ranks with a small turn contribute; the others give the neutral element.
+/// A rank's value in a reduction. The rank's turn is (rank + index) modulo the number of ranks. In sums over
+/// many ranks, only ranks with a small turn contribute; the others give zero.
 double Pattern::value(int rank, size_t index) const {
     const int turn = static_cast<int>((static_cast<size_t>(rank) + index) % static_cast<size_t>(num_ranks_));
     const double sign = is_signed(type_) && mixed(index, -1) % 2 == 1 ? -1 : 1;
     const int exact = largest_exact(type_);
-    switch (*reduction_) {
-        case Reduction::Product: {
-            const double own_sign = is_signed(type_) && mixed(index, rank) % 2 == 1 ? -1 : 1;
-            return own_sign * (turn < largest_exponent(type_) ? 2 : 1);
-        }
-        case Reduction::Min:
-        case Reduction::Max:
-            return sign * std::min(turn + 1, exact);
-        default: {
-            const int givers = std::min(num_ranks_, exact);
-            if (turn >= givers) return 0;
-            const auto largest = static_cast<uint32_t>(exact / givers);
-            return sign * (1 + mixed(index, rank) % largest);
-        }
-    }
+    if (reduction_ == Reduction::Max) return sign * std::min(turn + 1, exact);
+    const int givers = std::min(num_ranks_, exact);
+    if (turn >= givers) return 0;
+    const auto largest = static_cast<uint32_t>(exact / givers);
+    return sign * (1 + mixed(index, rank) % largest);
 }
 
 double Pattern::reduced_value(size_t index) const {
     double result = value(0, index);
     for (int rank = 1; rank < num_ranks_; ++rank) {
         const double more = value(rank, index);
-        switch (*reduction_) {
-            case Reduction::Product:
-                result *= more;
-                break;
-            case Reduction::Min:
-                result = std::min(result, more);
-                break;
-            case Reduction::Max:
-                result = std::max(result, more);
-                break;
-            default:
-                result += more;
-        }
+        result = reduction_ == Reduction::Max ? std::max(result, more) : result + more;
     }
-    return reduction_ == Reduction::Average ? result / num_ranks_ : result;
+    return result;
 }
 
 uint64_t Pattern::bits(int rank, size_t index) const {

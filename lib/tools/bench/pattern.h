@@ -1,11 +1,10 @@
 // The values that a benchmark sends. Every result is known bit for bit, in each type and for any order in
-// which a library sums, except for averages that a backend rounds (measure.h).
+// which a library sums.
 //
 // A rank's contribution is a long vector of elements, cut into chunks. Without a reduction the elements are
-// random bits, which differ between ranks and indices. The inputs of sums, averages, minima and maxima are
-// integers; the inputs of products are powers of two with a sign. In sums and products only so many ranks
-// contribute more than the neutral element that every partial result is exact. These ranks, and the rank with
-// the largest value, change from element to element.
+// random bits, which differ between ranks and indices. The inputs of sums and maxima are integers. In sums
+// only so many ranks contribute more than zero that every partial result is exact. These ranks, and the rank
+// with the largest value, change from element to element.
 #pragma once
 
 #include <cstddef>

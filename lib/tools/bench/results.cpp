@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 constexpr double kGiga = 1e9, kMicrosPerSecond = 1e6;
 
 std::string utc(Clock::time_point time) {
@@ -24,11 +24,6 @@ std::string utc(Clock::time_point time) {
 template <class Value>
 Json or_null(const std::optional<Value>& value) {
     return value ? Json(*value) : Json(nullptr);
-}
-
-const char* word(AcrossRanks across) {
-    constexpr const char* kNames[] = {"rank0", "mean", "min", "max"};
-    return kNames[static_cast<int>(across)];
 }
 
 Json environment_json() {
@@ -67,46 +62,38 @@ Json config_json(const Options& options) {
     }
     config.update({{"warmup_iters", options.warmup},
                    {"iterations", options.iterations},
-                   {"aggregated_iterations", options.aggregated},
-                   {"run_cycles", options.cycles},
                    {"validation", options.checks},
-                   {"across_ranks", word(options.across_ranks)},
-                   {"blocking_calls", options.blocking_calls},
-                   {"per_iter_skip", options.skipped},
                    {"timeout_seconds", options.timeout_seconds},
                    {"mesh", nullptr}});
     if (options.mesh) config["mesh"] = {options.mesh->across, options.mesh->within};
     return config;
 }
 
-Json timing_json(const Timing& timing, const Options& options) {
-    Json result = {{"time_us", timing.seconds * kMicrosPerSecond}};
-    if (options.time_to_start) result["cpu_time_us"] = timing.start_seconds * kMicrosPerSecond;
+Json timing_json(const Timing& timing) {
     const Distribution& slowest = timing.slowest;
-    result.update({{"alg_bw", timing.algorithm_bandwidth / kGiga},
-                   {"bus_bw", timing.bus_bandwidth / kGiga},
-                   {"nwrong", or_null(timing.num_wrong)},
-                   {"slowest_rank_us",
-                    {{"min", slowest.min * kMicrosPerSecond},
-                     {"p50", slowest.p50 * kMicrosPerSecond},
-                     {"p99", slowest.p99 * kMicrosPerSecond},
-                     {"max", slowest.max * kMicrosPerSecond},
-                     {"mean", slowest.mean * kMicrosPerSecond},
-                     {"cv_percent", slowest.variation_percent()}}}});
-    return result;
+    return {{"time_us", timing.seconds * kMicrosPerSecond},
+            {"alg_bw", timing.algorithm_bandwidth / kGiga},
+            {"bus_bw", timing.bus_bandwidth / kGiga},
+            {"nwrong", or_null(timing.num_wrong)},
+            {"slowest_rank_us",
+             {{"min", slowest.min * kMicrosPerSecond},
+              {"p50", slowest.p50 * kMicrosPerSecond},
+              {"p99", slowest.p99 * kMicrosPerSecond},
+              {"max", slowest.max * kMicrosPerSecond},
+              {"mean", slowest.mean * kMicrosPerSecond},
+              {"cv_percent", slowest.variation_percent()}}}};
 }
 
-Json row_json(const AxisResults& axis, const Row& row, const Options& options) {
+Json row_json(const AxisResults& axis, const Row& row) {
     const bool rooted = row.kind.collective->rooted, reduces = row.kind.collective->reduces;
     return {{"axis", axis.name},
-            {"cycle", row.cycle},
             {"size", row.kind.bytes},
             {"count", row.kind.chunk_elements},
             {"type", name(row.kind.type)},
             {"redop", reduces ? Json(name(row.kind.reduction)) : Json(nullptr)},
             {"root", rooted ? Json(row.kind.root) : Json(nullptr)},
-            {"out_of_place", timing_json(row.out_of_place, options)},
-            {"in_place", timing_json(row.in_place, options)},
+            {"out_of_place", timing_json(row.out_of_place)},
+            {"in_place", timing_json(row.in_place)},
             {"end_time", utc(row.ended)}};
 }
 
@@ -148,36 +135,10 @@ std::string fitted(double value, int width) {
 
 std::string microseconds(double seconds) { return "  " + fitted(seconds * kMicrosPerSecond, 7); }
 
-std::string local_time(Clock::time_point time) {
-    return fmt::format("{:%Y-%m-%d %H:%M:%S}", fmt::localtime(Clock::to_time_t(time)));
-}
-
-std::string side(const Timing& timing, const Options& options) {
-    const double shown = options.time_to_start ? timing.start_seconds : timing.seconds;
-    std::string text = microseconds(shown) + "  " + fitted(timing.algorithm_bandwidth / kGiga, 6) + "  " +
-                       fitted(timing.bus_bandwidth / kGiga, 6);
-    text += timing.num_wrong ? fmt::format("  {:6g}", static_cast<double>(*timing.num_wrong)) : "     N/A";
-    if (!options.per_iteration) return text;
-    return text + microseconds(timing.slowest.min) + microseconds(timing.slowest.max) +
-           microseconds(timing.slowest.p99) + "  " + fitted(timing.slowest.variation_percent(), 7);
-}
-
-std::string side_titles(const char* time, bool per_iteration) {
-    std::string text = fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", time, "algbw", "busbw", "#wrong");
-    if (per_iteration)
-        text += fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", "i_min", "i_max", "i_p99", "i_cv%");
-    return text;
-}
-
-std::string percentile_titles(const char* oop_p50, const char* oop_p99, const char* ip_p50,
-                              const char* ip_p99) {
-    return fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", oop_p50, oop_p99, ip_p50, ip_p99);
-}
-
-std::string side_units(bool per_iteration) {
-    std::string text = fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
-    if (per_iteration) text += fmt::format("  {:>7}  {:>7}  {:>7}  {:>7}", "(us)", "(us)", "(us)", "(%)");
-    return text;
+std::string side(const Timing& timing) {
+    return microseconds(timing.seconds) + "  " + fitted(timing.algorithm_bandwidth / kGiga, 6) + "  " +
+           fitted(timing.bus_bandwidth / kGiga, 6) +
+           (timing.num_wrong ? fmt::format("  {:6g}", static_cast<double>(*timing.num_wrong)) : "     N/A");
 }
 
 }  // namespace
@@ -185,7 +146,7 @@ std::string side_units(bool per_iteration) {
 std::string json_report(const Results& results, const Options& options, const Setting& setting) {
     Json rows = Json::array(), axes = Json::array();
     for (const AxisResults& axis : results.axes) {
-        for (const Row& row : axis.rows) rows.push_back(row_json(axis, row, options));
+        for (const Row& row : axis.rows) rows.push_back(row_json(axis, row));
         axes.push_back(axis_json(axis, options));
     }
     Json config = config_json(options);
@@ -208,7 +169,7 @@ std::string json_report(const Results& results, const Options& options, const Se
 }
 
 std::string csv_report(const Results& results) {
-    std::string text = kCsvMark;
+    std::string text = std::string(kCsvMark) + ",size,count,type,redop,root";
     for (const char* side : {"oop", "ip"}) {
         for (const char* column :
              {"time_us", "algbw_gbps", "busbw_gbps", "nwrong", "min_us", "p50_us", "p99_us", "max_us"}) {
@@ -219,10 +180,10 @@ std::string csv_report(const Results& results) {
     for (const AxisResults& axis : results.axes) {
         for (const Row& row : axis.rows) {
             const Case& kind = row.kind;
-            std::string line = fmt::format("{},{},{},{},{},{},{},{},{},{}", kind.collective->name, axis.name,
-                                           axis.num_groups, axis.group_size, row.cycle, kind.bytes,
-                                           kind.chunk_elements, name(kind.type), name(kind.reduction),
-                                           kind.collective->rooted ? fmt::to_string(kind.root) : "");
+            std::string line =
+                fmt::format("{},{},{},{},{},{},{},{},{}", kind.collective->name, axis.name, axis.num_groups,
+                            axis.group_size, kind.bytes, kind.chunk_elements, name(kind.type),
+                            name(kind.reduction), kind.collective->rooted ? fmt::to_string(kind.root) : "");
             append_side(line, row.out_of_place);
             append_side(line, row.in_place);
             text += line + "\n";
@@ -238,11 +199,10 @@ std::string preamble(const Options& options, const BackendChoice& choice,
     std::string text = fmt::format("# nccl-bench {}, over {}\n# Collective test starting: {}\n", version(),
                                    choice.library, options.collective);
     text += fmt::format(
-        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: {} "
+        "# nThread 1 nGpus 1 minBytes {} maxBytes {} step: {}({}) warmup iters: {} iters: {} agg iters: 1 "
         "validation: {} graph: 0 unalign: 0\n#\n# Using devices\n",
         sweep.min_bytes, sweep.max_bytes, by_factor ? sweep.factor : sweep.step_bytes,
-        by_factor ? "factor" : "bytes", options.warmup, options.iterations, options.aggregated,
-        options.checks);
+        by_factor ? "factor" : "bytes", options.warmup, options.iterations, options.checks);
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
         text += fmt::format("#  Rank {:2} Group  0 Pid {:6} on {:>10} device ", rank, ranks[rank].process,
                             ranks[rank].host);
@@ -257,29 +217,23 @@ std::string preamble(const Options& options, const BackendChoice& choice,
 }
 
 std::string table_header(const AxisResults& axis, const Options& options) {
-    const bool more = options.per_iteration;
-    const char* const time = options.time_to_start ? "cputime" : "time";
     std::string text = "#\n";
     if (options.mesh) {
         text += fmt::format("# Mesh axis {}: {} x {} ranks, all groups at the same time\n", axis.name,
                             axis.num_groups, axis.group_size);
     }
     if (!axis.transport.empty()) text += fmt::format("# Transport: {}\n", fmt::join(axis.transport, "; "));
-    const std::string start = fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "", "", "", "", "");
-    text += start + (more ? "              out-of-place (+ per-iteration)                                "
-                            "in-place (+ per-iteration)"
-                          : "           out-of-place                       in-place          ");
-    text += "\n";
-    const int stamp = options.timestamps ? 19 : 0;
-    const std::string sides = side_titles(time, more) + side_titles(time, more);
-    const std::string units = side_units(more) + side_units(more);
-    text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{} {:>{}}", "size", "count", "type", "redop",
-                        "root", sides, options.timestamps ? "timestamp" : "", stamp);
-    if (options.percentiles) text += percentile_titles("oop_p50", "oop_p99", "ip_p50", "ip_p99");
-    text += "\n";
-    text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}{} {:>{}}", "(B)", "(elements)", "", "", "",
-                        units, options.timestamps ? "%Y-%m-%d %H:%M:%S" : "", stamp);
-    return text + (options.percentiles ? percentile_titles("(us)", "(us)", "(us)", "(us)") : "") + "\n";
+    text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "", "", "", "", "");
+    text += "           out-of-place                       in-place          \n";
+    text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "size", "count", "type", "redop", "root");
+    for (int side = 0; side < 2; ++side)
+        text += fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "time", "algbw", "busbw", "#wrong");
+    text += options.percentiles ? "   oop_p50  oop_p99   ip_p50   ip_p99\n" : " \n";
+    text += fmt::format("# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}", "(B)", "(elements)", "", "", "");
+    for (int side = 0; side < 2; ++side)
+        text += fmt::format("  {:>7}  {:>6}  {:>6}  {:>6}", "(us)", "(GB/s)", "(GB/s)", "");
+    text += options.percentiles ? "      (us)     (us)     (us)     (us)\n" : " \n";
+    return text;
 }
 
 std::string table_row(const Row& row, const Options& options) {
@@ -287,8 +241,7 @@ std::string table_row(const Row& row, const Options& options) {
     std::string text =
         fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.kind.bytes, row.kind.chunk_elements,
                     name(row.kind.type), name(row.kind.reduction), root);
-    text += side(row.out_of_place, options) + side(row.in_place, options);
-    if (options.timestamps) text += fmt::format("{:>21}", local_time(row.ended));
+    text += side(row.out_of_place) + side(row.in_place);
     if (!options.percentiles) return text + "\n";
     for (const Timing* timing : {&row.out_of_place, &row.in_place}) {
         text += microseconds(timing->slowest.p50) + microseconds(timing->slowest.p99);

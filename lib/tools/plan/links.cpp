@@ -47,8 +47,8 @@ class BenchFile {
         const ordered_json json = parse_json(read_text(path, kMaxBytes), "--links " + path);
         if (!json.is_object() || json.value("format", ordered_json()) != "argosy nccl-bench")
             refuse("is no report of nccl-bench; measure with: {}", kMeasure);
-        if (const ordered_json version = json.value("version", ordered_json()); version != 2)
-            refuse("is a report of version {}, and this program reads version 2", version.dump());
+        if (const ordered_json version = json.value("version", ordered_json()); version != 3)
+            refuse("is a report of version {}, and this program reads version 3", version.dump());
         try {
             read(json);
         } catch (const nlohmann::json::exception& error) {

@@ -154,18 +154,6 @@ std::string recommended_setting(const std::vector<const AdapterPort*>& ports) {
     return fmt::format("set {}=={}", kChoice, names);
 }
 
-/// Whether the node has this device of UCX: a port of an adapter, as mlx5_0:1, or an interface. Patterns of
-/// newer versions of UCX, and "all", count as there.
-bool has_ucx_device(const NodeFacts& node, const NameList& list, const NameList::Entry& entry) {
-    if (entry.name == "all" || entry.name.find_first_of("^*?[") != std::string::npos) return true;
-    return std::ranges::any_of(node.adapter_ports,
-                               [&](const AdapterPort& port) {
-                                   return entry.port == port.port && list.matches(entry, port.adapter);
-                               }) ||
-           std::ranges::any_of(node.interfaces,
-                               [&](const Interface& interface) { return interface.name == entry.name; });
-}
-
 }  // namespace
 
 std::vector<Finding> check_named_adapters(const Cluster& cluster) {
@@ -181,35 +169,6 @@ std::vector<Finding> check_named_adapters(const Cluster& cluster) {
             found.add(node.name, {fail_between_nodes(cluster),
                                   fmt::format("{} names {}, which the node lacks", kChoice, entry.name),
                                   "name adapters that `ls /sys/class/infiniband` shows on every node"});
-        }
-    }
-    return found.findings(cluster);
-}
-
-/// UCX ignores devices that are absent; if all are, ranks on several nodes may not reach each other. Each
-/// rank may have a value of its own.
-std::vector<Finding> check_ucx_devices(const Cluster& cluster) {
-    NodeFindings found(kUcxChoice);
-    const RanksByNode ranks(cluster);
-    for (const NodeFacts& node : cluster.nodes) {
-        for (const RankFacts* rank : ranks.on(node)) {
-            const Variable* variable = rank->variable(kUcxChoice);
-            if (!variable) continue;
-            const NameList list(variable->value, NameList::Syntax::WholeNames);
-            std::string absent;
-            size_t num_absent = 0;
-            for (const NameList::Entry& entry : list.entries()) {
-                if (has_ucx_device(node, list, entry)) continue;
-                absent += fmt::format("{}{}", num_absent++ ? ", " : "", entry.name);
-                if (entry.port >= 0) absent += fmt::format(":{}", entry.port);
-            }
-            if (num_absent == 0) continue;
-            found.add(
-                node.name,
-                {num_absent == list.entries().size() ? fail_between_nodes(cluster) : Severity::Warn,
-                 fmt::format("{} names {}, which the node lacks", kUcxChoice, absent),
-                 "name adapters that `ls /sys/class/infiniband` shows on every node, each with its port as "
-                 "in mlx5_0:1, or unset it: jobs/bind.sh then chooses the adapter nearest to each GPU"});
         }
     }
     return found.findings(cluster);

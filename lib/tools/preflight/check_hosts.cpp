@@ -1,10 +1,9 @@
-// Checks nodes as machines: clock, the folder that the run writes to, kernel settings, the load average,
-// limits for the ranks, and the CPUs that ranks may run on.
+// Checks nodes as machines: the folder that the run writes to, limits for the ranks, and the CPUs that ranks
+// may run on.
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <set>
@@ -60,27 +59,6 @@ bool share_any(const std::vector<int>& cpus, const std::vector<int>& others) {
 
 }  // namespace
 
-std::vector<Finding> check_clocks(const Cluster& cluster) {
-    constexpr double kMaxSeconds = 1, kMinute = 60, kHour = 3600;
-    NodeFindings found(kCheckNames.clocks);
-    const std::vector<double>& offsets = cluster.clock_offsets;  // to rank 0
-    if (offsets.empty()) return {};
-    const auto [low, high] = both_medians(offsets);
-    const double usual = high - low <= kMaxSeconds ? low : 0;  // rank 0's, if no majority has one clock
-    for (size_t rank = 0; rank < offsets.size(); ++rank) {
-        const double offset = offsets[rank] - usual, size = std::abs(offset);
-        if (size <= kMaxSeconds) continue;
-        // The text has no number, so that similar nodes make one finding.
-        const char* const about = size < kMinute ? "seconds" : size < kHour ? "minutes" : "hours";
-        found.add(cluster.ranks[rank].node,
-                  {Severity::Warn,
-                   fmt::format("{} {} the other clocks, so times in logs and of files do not agree", about,
-                               offset > 0 ? "ahead of" : "behind"),
-                   "check that chronyd or ntpd runs on the node"});
-    }
-    return found.findings(cluster);
-}
-
 std::vector<Finding> check_dump_folder(const Cluster& cluster) {
     std::vector<double> speeds;
     for (const NodeFacts& node : cluster.nodes) {
@@ -93,47 +71,6 @@ std::vector<Finding> check_dump_folder(const Cluster& cluster) {
         if (!node.dump_folder) continue;
         const auto problem = problem_of(*node.dump_folder, upper_median(speeds));
         if (problem) found.add(node.name, *problem);
-    }
-    return found.findings(cluster);
-}
-
-/// A high load average comes from other processes, because the ranks have only just started. The part
-/// of an earlier job fades within a minute or two.
-std::vector<Finding> check_load_average(const Cluster& cluster) {
-    constexpr double kMaxLoadPerCpu = 1.5;
-    const auto is_high = [](const NodeFacts& node) {
-        return node.load_average && node.num_cpus > 0 && *node.load_average > kMaxLoadPerCpu * node.num_cpus;
-    };
-    std::map<int, double> highest;  // by number of CPUs, so that equal nodes share one finding
-    for (const NodeFacts& node : cluster.nodes)
-        if (is_high(node)) highest[node.num_cpus] = std::max(highest[node.num_cpus], *node.load_average);
-    NodeFindings found(kCheckNames.load_average);
-    for (const NodeFacts& node : cluster.nodes) {
-        if (!is_high(node)) continue;
-        found.add(node.name, {Severity::Warn,
-                              fmt::format("the load is up to {:.1f}, more than {} for each of {} CPUs",
-                                          highest[node.num_cpus], kMaxLoadPerCpu, node.num_cpus),
-                              "look for processes that an earlier job or another user has left running"});
-    }
-    return found.findings(cluster);
-}
-
-std::vector<Finding> check_free_memory(const Cluster& cluster) {
-    constexpr double kMinShare = 0.5;
-    std::vector<double> free;
-    for (const NodeFacts& node : cluster.nodes) {
-        if (node.available_memory_bytes) free.push_back(static_cast<double>(*node.available_memory_bytes));
-    }
-    const double usual = upper_median(free);
-    NodeFindings found(kCheckNames.host_memory);
-    for (const NodeFacts& node : cluster.nodes) {
-        if (!node.available_memory_bytes) continue;
-        const auto own = static_cast<double>(*node.available_memory_bytes);
-        if (own >= kMinShare * usual) continue;
-        found.add(node.name, {Severity::Warn,
-                              fmt::format("less than half of the {:.0f} GiB that are free on other nodes",
-                                          usual / kGibi),
-                              "look for processes left running, and for files left in /dev/shm and /tmp"});
     }
     return found.findings(cluster);
 }
@@ -153,22 +90,6 @@ std::vector<Finding> check_locked_memory(const Cluster& cluster) {
                        "set LimitMEMLOCK=infinity for slurmd, and PropagateResourceLimitsExcept=MEMLOCK in "
                        "slurm.conf"});
         }
-    }
-    return found.findings(cluster);
-}
-
-/// A rank needs two descriptors for each rank of the job (a connection and a file), and 256 more.
-std::vector<Finding> check_open_files(const Cluster& cluster) {
-    constexpr int64_t kOtherFiles = 256;
-    const int64_t wanted = 2 * std::ssize(cluster.ranks) + kOtherFiles;
-    NodeFindings found(kCheckNames.open_files);
-    for (const RankFacts& rank : cluster.ranks) {
-        if (rank.open_files >= wanted) continue;
-        found.add(rank.node,
-                  {Severity::Warn,
-                   fmt::format("limited to {} per process, but {} ranks may need {}", rank.open_files,
-                               cluster.ranks.size(), wanted),
-                   fmt::format("run ulimit -n {} in the job script, or set LimitNOFILE for slurmd", wanted)});
     }
     return found.findings(cluster);
 }

@@ -43,9 +43,8 @@ void compare_products(const Speeds& speeds, const Cluster& cluster, std::vector<
     for (size_t rank = 0; rank < speeds.products.size(); ++rank) {
         RankRates& rates =
             kinds
-                .try_emplace(kind_of(rank, speeds), RankRates{.check = kCheckNames.matrix_products,
-                                                              .others = "the other devices of its kind",
-                                                              .remedy = kProductsRemedy})
+                .try_emplace(kind_of(rank, speeds),
+                             RankRates{.check = kCheckNames.matrix_products, .remedy = kProductsRemedy})
                 .first->second;
         rates.ranks.push_back(static_cast<int>(rank));
         rates.rates.push_back(speeds.products[rank]);
@@ -305,11 +304,11 @@ std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluste
     std::vector<Finding> findings;
     for (const Outlier& one : slow_outliers(rates.rates)) {
         const std::vector<int> rank = {rates.ranks[one.index]};
-        const Severity severity = std::min(severity_of(one, cluster), rates.max_severity);
+        const Severity severity = severity_of(one, cluster);
         findings.push_back(
             {severity, rates.check, describe_ranks(rank, cluster),
-             fmt::format("{:.3g} {}, {}", rates.rates[one.index] / rates.unit, rates.unit_name,
-                         compared_with(one, rates.others)),
+             fmt::format("{:.3g} TFLOP/s, {}", rates.rates[one.index] / 1e12,
+                         compared_with(one, "the other devices of its kind")),
              rates.remedy,
              severity == Severity::Fail ? nodes_of(rank, cluster) : std::vector<std::string>{}});
     }

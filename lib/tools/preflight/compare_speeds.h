@@ -49,15 +49,11 @@ struct Outlier {
 /// two rates, the one that is more than 10 % below the other. Rates that are not positive are ignored.
 std::vector<Outlier> slow_outliers(std::span<const double> rates);
 
-/// Rates that ranks should have in common.
+/// Rates that ranks with devices of one kind should have in common.
 struct RankRates {
-    std::string check;                       // the name of the findings
-    Severity max_severity = Severity::Fail;  // of a finding
+    std::string check;  // the name of the findings
     std::vector<int> ranks = {};
-    std::vector<double> rates = {};  // of these ranks
-    double unit = 1e12;
-    const char* unit_name = "TFLOP/s";
-    const char* others;  // "the other ranks"
+    std::vector<double> rates = {};  // of these ranks, in FLOP/s
     const char* remedy;
 };
 

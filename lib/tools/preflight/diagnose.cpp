@@ -24,7 +24,6 @@ constexpr Row kChecks[] = {
     {check_slow_settings},
     {check_interfaces},
     {check_named_adapters},
-    {check_ucx_devices},
     {check_adapter_links},
     {check_num_adapters},
     {check_adapter_rates},
@@ -40,15 +39,11 @@ constexpr Row kChecks[] = {
     {check_products},
     {.check = check_gpu_memory_under_stress, .of_gpus = true},
     {check_locked_memory},
-    {check_open_files},
     {check_shared_memory},
     {check_binding},
     {check_shared_cpus},
     {check_cpus_near_gpus},
-    {check_clocks},
     {check_dump_folder},
-    {check_load_average},
-    {check_free_memory},
 };
 
 /// Something that is unknown about nodes, and the reason.
@@ -103,8 +98,6 @@ constexpr RankGap kRankGaps[] = {
      [](const StressResult& stress, at::ScalarType, size_t) {
          return stress.num_products > 0 && stress.hash.empty();
      }},
-    {"copies between host and device", "the job uses no GPU there",
-     [](const StressResult& stress, at::ScalarType, size_t) { return stress.bytes_to_device == 0; }},
 };
 
 std::string line_of(const std::string& what, const std::string& where, const std::string& why) {

@@ -37,7 +37,6 @@ std::vector<Finding> check_interfaces(const Cluster& cluster);
 
 // check_adapters.cpp
 std::vector<Finding> check_named_adapters(const Cluster& cluster);
-std::vector<Finding> check_ucx_devices(const Cluster& cluster);
 std::vector<Finding> check_adapter_links(const Cluster& cluster);
 std::vector<Finding> check_num_adapters(const Cluster& cluster);
 std::vector<Finding> check_adapter_rates(const Cluster& cluster);
@@ -61,19 +60,15 @@ std::vector<Finding> check_ranks_per_gpu(const Cluster& cluster);
 // check_stress.cpp
 std::vector<Finding> check_products(const Cluster& cluster);
 /// Compares the rates under stress, and is not in diagnose()'s table because rates are only comparable if
-/// ranks do not share cores. Products and copies get a finding if they are slower than those of devices of
-/// the same kind, or slow for the device's datasheet and its PCIe link. Processors are left out: their
-/// products are so short that other programs disturb them. `type`: of the products.
+/// ranks do not share cores. Products get a finding if they are slower than those of devices of the same
+/// kind, or slow for the device's datasheet. Processors are left out: their products are so short that other
+/// programs disturb them. `type`: of the products.
 std::vector<Finding> compare_stress(const Cluster& cluster, at::ScalarType type);
 
 // check_hosts.cpp
 std::vector<Finding> check_locked_memory(const Cluster& cluster);
-std::vector<Finding> check_open_files(const Cluster& cluster);
 std::vector<Finding> check_shared_memory(const Cluster& cluster);
-std::vector<Finding> check_clocks(const Cluster& cluster);
 std::vector<Finding> check_dump_folder(const Cluster& cluster);
-std::vector<Finding> check_load_average(const Cluster& cluster);
-std::vector<Finding> check_free_memory(const Cluster& cluster);
 std::vector<Finding> check_binding(const Cluster& cluster);
 std::vector<Finding> check_shared_cpus(const Cluster& cluster);
 std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster);

@@ -32,7 +32,7 @@ namespace argosy::preflight {
 // In JSON, a member of these types has its own name as key.
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Variable, name, value, file)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StressResult, device, library, bus_id, seconds, flops_per_second, hash,
-                                   num_products, num_different, bytes_to_device, bytes_to_host)
+                                   num_products, num_different)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(VisibleGpus, count, own, host, problem, requested)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Space, total_bytes, free_bytes)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Interface, name, state, megabits, leaves_the_machine)
@@ -56,8 +56,8 @@ constexpr auto keys_of(const RankFacts*) {
         Key{"executable_hash", &RankFacts::executable_hash},
         Key{"argosy_version", &RankFacts::argosy_version}, Key{"mpi_library", &RankFacts::mpi_library},
         Key{"cuda_version", &RankFacts::cuda_version}, Key{"nccl_version", &RankFacts::nccl_version},
-        Key{"memlock_bytes", &RankFacts::memlock_bytes}, Key{"open_files", &RankFacts::open_files},
-        Key{"cpus", &RankFacts::cpus}, Key{"num_cpus", &RankFacts::num_cpus}, Key{"load", &RankFacts::stress},
+        Key{"memlock_bytes", &RankFacts::memlock_bytes}, Key{"cpus", &RankFacts::cpus},
+        Key{"num_cpus", &RankFacts::num_cpus}, Key{"load", &RankFacts::stress},
         Key{"visible_gpus", &RankFacts::visible_gpus});
 }
 constexpr auto keys_of(const AdapterPort*) {
@@ -79,8 +79,6 @@ constexpr auto keys_of(const NodeFacts*) {
     return std::tuple(
         Key{"name", &NodeFacts::name}, Key{"boot_id", &NodeFacts::boot_id},
         Key{"shared_memory", &NodeFacts::shared_memory}, Key{"num_cpus", &NodeFacts::num_cpus},
-        Key{"load", &NodeFacts::load_average},
-        Key{"available_memory_bytes", &NodeFacts::available_memory_bytes},
         Key{"interfaces", &NodeFacts::interfaces}, Key{"adapter_ports", &NodeFacts::adapter_ports},
         Key{"gpus", &NodeFacts::gpus}, Key{"gpus_problem", &NodeFacts::gpus_problem},
         Key{"has_nvidia_smi", &NodeFacts::has_nvidia_smi}, Key{"gpus_hang", &NodeFacts::gpus_hang},

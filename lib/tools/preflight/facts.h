@@ -3,7 +3,7 @@
 // that cannot be read; diagnose.h decides what is wrong.
 //
 // Stress is the work that the pre-flight gives to the devices of all ranks for some seconds: the same matrix
-// product again and again, then copies between GPU and host (measure_stress in speed.h).
+// product again and again (measure_stress in speed.h).
 #pragma once
 
 #include <cstddef>
@@ -39,8 +39,6 @@ struct StressResult {
     std::string hash;
     int64_t num_products = 0;
     int64_t num_different = 0;  // products that differ from the rank's first
-    /// Per second, of copies of pinned memory; 0 on a processor.
-    double bytes_to_device = 0, bytes_to_host = 0;
 
     /// Healthy devices of one kind compute the same bits: "NVIDIA H200, cuBLAS 13.1.0".
     std::string kind() const { return device + ", " + library; }
@@ -65,7 +63,6 @@ struct RankFacts {
     std::string argosy_version, mpi_library;
     std::string cuda_version, nccl_version;  // empty in builds without them
     int64_t memlock_bytes = kUnlimited;
-    int64_t open_files = kUnlimited;
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
     std::optional<StressResult> stress = {};  // none before the measurement
@@ -143,8 +140,6 @@ struct NodeFacts {
     std::string boot_id;  // equal on two nodes that are one machine; never empty
     std::optional<Space> shared_memory;
     int num_cpus = 0;
-    std::optional<double> load_average;  // of the last minute, as in /proc/loadavg
-    std::optional<int64_t> available_memory_bytes;
     std::vector<Interface> interfaces;
     std::vector<AdapterPort> adapter_ports;
     std::vector<Gpu> gpus;
@@ -186,17 +181,12 @@ struct Thresholds {
     /// An H200 (700 W) reaches 680 of 989 TFLOP/s in bf16 at its power limit, 69 %. A GPU at half the peak is
     /// held back.
     double peak = 0.5;
-    /// Copies of pinned memory reach 80 to 90 % of a PCIe link's rate. A link of half the rate, which has
-    /// trained at the generation below or lacks half of its lanes, reaches at most 45 % of the rate that it
-    /// should have.
-    double pcie = 0.55;
 };
 
 /// The facts of all ranks and nodes, and the limits of the site.
 struct Cluster {
     std::vector<RankFacts> ranks;                   // by rank
     std::vector<NodeFacts> nodes;                   // in the order of their first ranks
-    std::vector<double> clock_offsets = {};         // by rank, seconds; empty: not measured
     Thresholds thresholds = {};                     // below which a speed is a finding
     std::vector<mpi::Difference> differences = {};  // of the settings and inputs of the run between ranks
     InputReading input_reading = {};

@@ -9,8 +9,10 @@
 #include <iterator>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "bench/collective.h"
 #include "preflight/nodes.h"
 #include "preflight/sources.h"
@@ -34,6 +36,25 @@ auto all_check_names() {
     return std::bit_cast<std::array<const char*, sizeof(CheckNames) / sizeof(const char*)>>(kCheckNames);
 }
 
+/// Checks that have left. A site's --only-warn may still name them.
+constexpr std::string_view kFormerNames[] = {"GPU compute mode",
+                                             "GPU errors in the kernel's log",
+                                             "GPU persistence",
+                                             "NVLink clique",
+                                             "NVLink registration",
+                                             "NVLinks under load",
+                                             "NVLinks",
+                                             "adapters' PCIe links",
+                                             "clocks",
+                                             "copies to the device",
+                                             "copies to the host",
+                                             "host memory",
+                                             "load",
+                                             "open files"};
+/// Limits that have left, and what judges the same now. A site's --threshold may still name them.
+constexpr std::pair<std::string_view, const char*> kFormerThresholds[] = {
+    {"clocks", "DCGM judges clocks"}, {"pcie", "'GPU PCIe link' judges links"}};
+
 /// "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include".
 bool is_variable(std::string_view name) {
     return name.find('_') != name.npos && name.find_first_of(" ,'") == name.npos && name[0] >= 'A' &&
@@ -55,7 +76,6 @@ constexpr Threshold kThresholds[] = {
     {"line-fail", &Thresholds::line_fail, 1, "the same: FAIL for data of GPUs"},
     {"nvlink", &Thresholds::nvlink, 1, "NVLink, for collectives within a node: WARN"},
     {"peak", &Thresholds::peak, 1, "the datasheet, for sustained products: WARN"},
-    {"pcie", &Thresholds::pcie, 1, "the PCIe link, for copies: WARN"},
 };
 
 }  // namespace
@@ -64,7 +84,7 @@ bool is_check_name(const std::string& name) {
     if (name.starts_with(kResultOf)) return is_operation(name.substr(kResultOf.size()));
     const auto names = all_check_names();
     return std::ranges::find(names, name) != names.end() || is_variable(name) || is_operation(name) ||
-           name.starts_with(kHistoryOf);
+           name.starts_with(kHistoryOf) || std::ranges::find(kFormerNames, name) != std::end(kFormerNames);
 }
 
 std::string check_names() { return fmt::format("{}", fmt::join(all_check_names(), ", ")); }
@@ -87,7 +107,13 @@ std::span<const Threshold> threshold_table() { return kThresholds; }
 
 void set_threshold(const std::string& setting, Thresholds& thresholds) {
     const size_t end = std::min(setting.find('='), setting.size());
-    const auto found = std::ranges::find(kThresholds, setting.substr(0, end), &Threshold::name);
+    const std::string name = setting.substr(0, end);
+    for (const auto& [former, now] : kFormerThresholds) {
+        if (name != former) continue;
+        spdlog::warn("--threshold {}: this limit has left with its check; {}", setting, now);
+        return;
+    }
+    const auto found = std::ranges::find(kThresholds, name, &Threshold::name);
     if (found == std::end(kThresholds)) {
         std::vector<std::string> names;
         for (const Threshold& one : kThresholds) names.emplace_back(one.name);

@@ -42,17 +42,12 @@ struct RateKind {
 constexpr RateKind kProducts = {"products", "product_flops_per_second", "Speed of matrix products by rank."};
 constexpr RateKind kSustained = {"sustained products", "sustained_flops_per_second",
                                  "Speed of the sustained matrix products by rank."};
-constexpr RateKind kToDevice = {"copies to the device", "copy_to_device_bytes_per_second",
-                                "Speed of copies from the host to a rank's GPU."};
-constexpr RateKind kToHost = {"copies to the host", "copy_to_host_bytes_per_second",
-                              "Speed of copies from a rank's GPU to the host."};
 constexpr RateKind kPairs = {"pairs of nodes", "node_send_bytes_per_second",
                              "Bytes that a node sends to another node, the best of several."};
 constexpr RateKind kRails = {"rails", "rail_send_bytes_per_second", "The same by rank."};
 constexpr RateKind kGroups = {"", "bus_bytes_per_second",
                               "Bus bandwidth of a collective of a step by group (its first rank)."};
-constexpr const RateKind* kKinds[] = {&kProducts, &kSustained, &kToDevice, &kToHost,
-                                      &kPairs,    &kRails,     &kGroups};
+constexpr const RateKind* kKinds[] = {&kProducts, &kSustained, &kPairs, &kRails, &kGroups};
 
 using Labels = std::vector<std::pair<const char*, std::string>>;
 
@@ -68,9 +63,7 @@ struct Figure {
 bool is_in_flops(std::string_view rate) { return rate == "products" || rate.starts_with("sustained "); }
 bool is_between_nodes(std::string_view rate) { return rate == "pairs of nodes" || rate == "rails"; }
 /// Whether the rate has a value for each rank of the node.
-bool is_by_rank(std::string_view rate) {
-    return is_in_flops(rate) || rate == "rails" || rate.starts_with("copies ");
-}
+bool is_by_rank(std::string_view rate) { return is_in_flops(rate) || rate == "rails"; }
 
 /// "8 x NVIDIA H200, 8 ranks, bfloat16, device memory".
 std::string kind_of(const Report& report, size_t node) {
@@ -83,17 +76,13 @@ std::string kind_of(const Report& report, size_t node) {
                        report.speeds.between_devices() ? "device" : "host");
 }
 
-/// Adds the rates of a GPU under stress. The name of the products' rate has their time, because a GPU gets
-/// hotter and slower. Leaves out processors: their stress is so short that other programs disturb it.
+/// Adds the rate of a GPU's sustained products. Its name has their time, because a GPU gets hotter and
+/// slower. A rate that was not measured is 0, which keeps the places of the other ranks. Leaves out
+/// processors: their stress is so short that other programs disturb it.
 void add_stress(const RankFacts& rank, size_t node, const Labels& labels, std::vector<Figure>& figures) {
     if (!rank.stress || rank.stress->bus_id.empty()) return;
-    const StressResult& stress = *rank.stress;
-    const auto add = [&](const RateKind& kind, const std::string& name, double value) {
-        if (value > 0) figures.push_back({&kind, name, node, labels, value});
-    };
-    add(kSustained, fmt::format("{} of {:g} s", kSustained.name, stress.seconds), stress.flops_per_second);
-    add(kToDevice, kToDevice.name, stress.bytes_to_device);
-    add(kToHost, kToHost.name, stress.bytes_to_host);
+    figures.push_back({&kSustained, fmt::format("{} of {:g} s", kSustained.name, rank.stress->seconds), node,
+                       labels, rank.stress->flops_per_second});
 }
 
 /// Adds the groups of a collective. The name has everything that two runs must have in common.
@@ -247,6 +236,8 @@ std::vector<HistoryEntry> history_entries(const Report& report) {
     for (const Figure& one : figures_of(report)) {
         if (one.node) entries[*one.node].rates[one.name].push_back(one.value);
     }
+    for (HistoryEntry& entry : entries)
+        std::erase_if(entry.rates, [](const auto& rate) { return std::ranges::max(rate.second) <= 0; });
     return entries;
 }
 
@@ -267,7 +258,9 @@ std::string prometheus_report(const Report& report) {
     text += gauge("bad_node", "1 if the next start should leave the node out, else 0.", bad) +
             gauge("findings", "Number of findings by check and severity.", findings);
     std::map<const RateKind*, std::vector<std::pair<Labels, double>>> by_kind;
-    for (Figure& one : figures_of(report)) by_kind[one.kind].emplace_back(std::move(one.labels), one.value);
+    for (Figure& one : figures_of(report)) {
+        if (one.value > 0) by_kind[one.kind].emplace_back(std::move(one.labels), one.value);
+    }
     for (const RateKind* kind : kKinds) text += gauge(kind->metric, kind->help, by_kind[kind]);
     return text;
 }

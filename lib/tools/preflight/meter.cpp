@@ -90,11 +90,6 @@ class RankMeter : public Meter {
         std::vector<int64_t> num_wrong;  // elements by rank
     };
 
-    bench::Options bench_options() const {
-        return {.iterations = 2,
-                .across_ranks = bench::AcrossRanks::Max,
-                .timeout_seconds = options_.timeout_seconds};
-    }
     using Groups = std::vector<std::vector<int>>;
 
     /// COLLECTIVE: the backend of this rank's group. Backends are kept, because NCCL takes seconds to connect
@@ -111,14 +106,14 @@ class RankMeter : public Meter {
     }
 
     std::unique_ptr<bench::Backend> backend_on(const std::vector<int>& members) const {
-        return bench::make_backend(world_, control_, members, choice_, bench_options());
+        return bench::make_backend(world_, control_, members, choice_, options_.timeout_seconds);
     }
 
     /// COLLECTIVE: each group measures on its own backend. After the trial of affordable(), the first
     /// measurement has two iterations, verifies the result, and shows how many iterations fit into a batch.
     /// Batches follow until the time is stable.
     Measured measure(const bench::Case& wanted, bench::Backend& backend) const {
-        bench::Options options = bench_options();
+        bench::Options options{.iterations = 2, .across_ranks = bench::AcrossRanks::Max};
         bench::Measurement measurement(backend, world_, control_, options, wanted.bytes);
         const bench::Case kind = affordable(wanted, measurement, backend.size());
         const bench::Timing first = measurement.measure(kind, bench::Placement::OutOfPlace);

@@ -1,10 +1,9 @@
 #include "preflight/preflight.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 
+#include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
 #include "cuda/device.h"
@@ -20,7 +19,7 @@ namespace {
 constexpr double kSecondsIfNotCompared = 0.02;
 constexpr size_t kMaxBytesIfNotCompared = 1 << 20;
 
-constexpr const char* kStressStep = "the sustained load and the copies";
+constexpr const char* kStressStep = "the sustained load";
 
 LibraryVersions library_versions() {
     LibraryVersions versions{.mpi_library = mpi::library()};
@@ -58,7 +57,6 @@ Cluster gather_cluster(const mpi::Comm& world, const bench::ControlChannel& cont
     for (int rank = 0; const std::string& text : control.gather_texts(own_node)) {
         if (rank++ > 0 && !text.empty()) cluster.nodes.push_back(unpack_node(text));
     }
-    cluster.clock_offsets = clock_offsets(control);
     return cluster;
 }
 
@@ -169,20 +167,6 @@ void set_findings(const Job& job, double deadline_seconds, Report& report) {
     }
     only_warn(job.only_warn, report.findings);
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);
-}
-
-std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock) {
-    constexpr int kRounds = 3;  // the best one counts, because a rank may leave a barrier late
-    std::vector<double> offsets(control.ranks().size(), std::numeric_limits<double>::infinity());
-    for (int round = 0; round < kRounds; ++round) {
-        control.barrier("comparing the clocks");
-        const std::vector<double> times = control.exchange(clock());
-        for (size_t rank = 0; rank < times.size(); ++rank) {
-            const double offset = times[rank] - times[0];
-            if (std::abs(offset) < std::abs(offsets[rank])) offsets[rank] = offset;
-        }
-    }
-    return offsets;
 }
 
 }  // namespace argosy::preflight

@@ -1,7 +1,6 @@
-// Checks a set of nodes before a job runs on them: collects settings and hardware facts, compares the ranks'
-// clocks, measures the speed of the job's own operations, and reports what is wrong. Every measurement has a
-// fixed time, every wait a timeout, and no measurement begins after the deadline, which is two minutes on any
-// number of nodes.
+// Checks a set of nodes before a job runs on them: collects settings and hardware facts, measures the
+// speed of the job's own operations, and reports what is wrong. Every measurement has a fixed time, every
+// wait a timeout, and no measurement begins after the deadline, which is two minutes on any number of nodes.
 //
 // Sources: preflight.cpp runs the pre-flight; report.cpp writes the reports.
 #pragma once
@@ -13,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.h"
 #include "bench/control_channel.h"
 #include "mpi/comm.h"
 #include "preflight/diagnose.h"
@@ -52,15 +50,6 @@ struct Report {
     /// The nodes that the next start should leave out, each once.
     std::vector<std::string> bad_nodes() const;
 };
-
-/// Returns seconds since 1970. Tests pass clocks that are wrong.
-using Clock = double (*)();
-
-/// COLLECTIVE: seconds by which each rank's clock is ahead of rank 0's, by rank, on all ranks. Offsets matter
-/// because people compare logs of several nodes, and programs compare the times of files. All ranks read
-/// their clocks after a barrier, so offsets have the error with which ranks leave it: milliseconds if each
-/// rank has a core. Throws TimeoutError, which names the missing ranks.
-std::vector<double> clock_offsets(const bench::ControlChannel& control, Clock clock = seconds_since_1970);
 
 /// COLLECTIVE over `world`: rank 0 gets the whole report. The reports of other ranks have no findings, and of
 /// the facts only what measure_stress() needs (speed.h). If a rank cannot use its GPU, the report says so and

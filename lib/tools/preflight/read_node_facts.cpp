@@ -21,17 +21,6 @@ std::string boot_id(const Sources& sources) {
     return id.empty() ? Environment::read().node_name() : id;
 }
 
-std::optional<int64_t> available_memory_bytes(const fs::path& meminfo) {
-    constexpr std::string_view kKey = "MemAvailable:";
-    const std::string text = try_read_text(meminfo).value_or("");
-    for (const std::string_view line : split(text, '\n')) {
-        const auto kibibytes =
-            line.starts_with(kKey) ? leading_integer(line.substr(kKey.size())) : std::nullopt;
-        if (kibibytes && *kibibytes >= 0 && *kibibytes <= kUnlimited / 1024) return *kibibytes * 1024;
-    }
-    return std::nullopt;
-}
-
 /// Name prefixes of interfaces that do not lead to other machines: both ends of the link are on this machine,
 /// or only this machine can reach the network behind it.
 constexpr std::string_view kLocalPrefixes[] = {"docker", "veth", "virbr", "br-",   "cni",     "cali",
@@ -100,8 +89,6 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
                     .boot_id = boot_id(sources),
                     .shared_memory = space_of(sources.root / "dev/shm"),
                     .num_cpus = static_cast<int>(parse_cpu_list(read_line(cpus / "online")).size()),
-                    .load_average = leading_number(read_line(sources.root / "proc/loadavg")),
-                    .available_memory_bytes = available_memory_bytes(sources.root / "proc/meminfo"),
                     .interfaces = read_interfaces(sources),
                     .adapter_ports = read_adapter_ports(sources)};
     GpuAnswer answer = look_at_gpus(sources, Dcgm::HealthAndDiagnosis);

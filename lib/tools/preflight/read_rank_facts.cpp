@@ -56,9 +56,9 @@ std::vector<Variable> read_variables(const Sources& sources) {
     return variables;
 }
 
-int64_t limit_of(__rlimit_resource resource) {
+int64_t locked_memory_limit() {
     rlimit limit = {};
-    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
+    if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
     return static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, kUnlimited));
 }
 
@@ -156,8 +156,7 @@ RankFacts read_rank_facts(const Sources& sources, int rank, const LibraryVersion
                     .mpi_library = printable(versions.mpi_library),
                     .cuda_version = versions.cuda_version,
                     .nccl_version = versions.nccl_version,
-                    .memlock_bytes = limit_of(RLIMIT_MEMLOCK),
-                    .open_files = limit_of(RLIMIT_NOFILE),
+                    .memlock_bytes = locked_memory_limit(),
                     .cpus = allowed_cpus(sources)};
     facts.num_cpus = static_cast<int>(parse_cpu_list(facts.cpus).size());
     return facts;

@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr double kGiga = 1e9, kTera = 1e12;
 
 /// The range of the values in multiples of `unit`: "2.9", or "2.1 to 2.9 (median 2.8)".
@@ -44,33 +44,21 @@ std::string line_of(const OperationSpeed& speed) {
     return text + fmt::format(": busbw {} GB/s\n", range(speed.bus_bandwidths, kGiga));
 }
 
-/// The rates of the ranks under stress that were measured.
-std::string lines_of_stress(const Cluster& cluster) {
-    const auto rates_of = [&](double StressResult::*rate) {
-        std::vector<double> rates;
-        for (const RankFacts& rank : cluster.ranks) {
-            if (rank.stress && (*rank.stress).*rate > 0) rates.push_back((*rank.stress).*rate);
-        }
-        return rates;
-    };
-    const auto sustained = rates_of(&StressResult::flops_per_second);
-    const auto to_device = rates_of(&StressResult::bytes_to_device);
-    const auto to_host = rates_of(&StressResult::bytes_to_host);
-    std::string text;
-    if (!sustained.empty())
-        text += fmt::format("    sustained      {} TFLOP/s a rank\n", range(sustained, kTera));
-    if (!to_device.empty()) {
-        text += fmt::format("  host and device  {} GB/s to the device, {} GB/s to the host\n",
-                            range(to_device, kGiga), range(to_host, kGiga));
+/// The rates of the sustained products that were measured.
+std::string line_of_sustained(const Cluster& cluster) {
+    std::vector<double> rates;
+    for (const RankFacts& rank : cluster.ranks) {
+        if (rank.stress && rank.stress->flops_per_second > 0) rates.push_back(rank.stress->flops_per_second);
     }
-    return text;
+    if (rates.empty()) return "";
+    return fmt::format("    sustained      {} TFLOP/s a rank\n", range(rates, kTera));
 }
 
 std::string lines_of_speeds(const Report& report) {
     std::string text =
         fmt::format("  matrix products  {}: {} TFLOP/s a rank\n",
                     bench::name(comm::element_type(report.type)), range(report.speeds.products, kTera));
-    text += lines_of_stress(report.cluster);
+    text += line_of_sustained(report.cluster);
     for (const OperationSpeed& speed : report.speeds.operations) text += line_of(speed);
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));

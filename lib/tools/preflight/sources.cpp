@@ -131,8 +131,7 @@ std::optional<std::string> try_read_text(const fs::path& path, size_t max_bytes)
     size_t filled = 0;
     while (filled < max_bytes) {
         const ssize_t done = ::read(file, text.data() + filled, max_bytes - filled);
-        // EPIPE: the kernel's log has overwritten the next record; the next read continues after it.
-        if (done < 0 && (errno == EINTR || errno == EPIPE)) continue;
+        if (done < 0 && errno == EINTR) continue;
         if (done < 0 && filled == 0) return std::nullopt;
         if (done <= 0) break;
         filled += done;

@@ -14,7 +14,7 @@
 namespace argosy::preflight {
 
 struct Sources {
-    std::filesystem::path root = "/";       // the folder that contains proc, sys, dev, etc, var
+    std::filesystem::path root = "/";       // the folder that contains proc, sys, dev and etc
     std::string nvidia_smi = "nvidia-smi";  // a path, or a name to look up in PATH
     std::string dcgmi = "dcgmi";            // the same for DCGM
     double gpu_seconds = 30;                // for all calls of both in one look at the GPUs

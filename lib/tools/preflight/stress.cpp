@@ -6,12 +6,10 @@
 #include <chrono>
 #include <future>
 #include <iterator>
-#include <map>
 #include <thread>
 
 #include "cublas/matmul.h"
-#include "cuda/memory.h"
-#include "cuda/stream.h"
+#include "cuda/device.h"
 #include "kernels/table.h"
 #include "observe/peak_flops.h"
 #include "ops/ops_context.h"
@@ -64,52 +62,9 @@ void multiply(c10::Device device, at::ScalarType type, double seconds, StressRes
     result.num_different = products.num_different;
 }
 
-/// The rate of the fastest of several copies, in bytes per second.
-template <class Copy>
-double rate_of(const Copy& copy, size_t bytes) {
-    constexpr int kCopies = 10;
-    const cuda::Stream stream;
-    cuda::Event begin, end;
-    double best = 0;
-    for (int i = 0; i < kCopies; ++i) {
-        begin.record(stream);
-        copy(stream);
-        end.record(stream);
-        stream.synchronize();
-        best = std::max(best, static_cast<double>(bytes) / cuda::Event::seconds_between(begin, end));
-    }
-    return best;
-}
-
-void copy_both_ways(const cuda::Device& device, StressResult& result) {
-    constexpr size_t kBytes = 64 << 20;  // takes a millisecond over a fast link
-    cuda::set_device(device.number);
-    const cuda::PinnedMemory on_host(kBytes);
-    const cuda::DeviceMemory on_device(kBytes);
-    const auto to_device = [&](const cuda::Stream& stream) {
-        cuda::copy_to_device(on_device.data(), {on_host.data(), kBytes}, stream);
-    };
-    const auto to_host = [&](const cuda::Stream& stream) {
-        cuda::copy_to_host({on_host.data(), kBytes}, on_device.data(), stream);
-    };
-    result.bytes_to_device = rate_of(to_device, kBytes);
-    result.bytes_to_host = rate_of(to_host, kBytes);
-}
-
-/// The rank's place among the ranks of its node, and the number of turns in which every rank of every node
-/// has one.
-struct Turns {
-    size_t own = 0, number = 0;
-};
-Turns turns_of(int rank, const Cluster& cluster) {
-    std::map<std::string, size_t> num_ranks;
-    Turns turns;
-    for (const RankFacts& one : cluster.ranks) {
-        const size_t place = num_ranks[one.node]++;
-        if (one.rank == rank) turns.own = place;
-        turns.number = std::max(turns.number, place + 1);
-    }
-    return turns;
+/// Whether a rank is the first of its node, which reports the node's facts.
+bool reports_node(int rank, const Cluster& cluster) {
+    return std::ranges::find(cluster.ranks, cluster.ranks[rank].node, &RankFacts::node)->rank == rank;
 }
 
 /// The facts in `cluster` about the node of a rank; null if there are none.
@@ -145,29 +100,23 @@ void measure_stress(const mpi::Comm& world, const bench::ControlChannel& control
     const bool uses_gpus = !devices.empty();
     const double seconds = options.sustain_seconds.value_or(uses_gpus ? kGpuSeconds : kProcessorSeconds);
     const Sources sources{.gpu_seconds = options.gpu_seconds()};
-    const Turns turns = turns_of(world.rank(), cluster);
-    const bool reports_node = turns.own == 0;
+    const bool reports = reports_node(world.rank(), cluster);
     RankFacts own;
     own.stress = describe_device(uses_gpus ? &devices[world.rank()] : nullptr);
     NodeFacts changes;
     control.barrier("sustained matrix products");
     if (seconds > 0) {
         std::future<GpuAnswer> answer;
-        const bool asks = reports_node && uses_gpus && seconds >= kMinSecondsToAsk &&
-                          !hung_on_node_of(world.rank(), cluster);
+        const bool asks =
+            reports && uses_gpus && seconds >= kMinSecondsToAsk && !hung_on_node_of(world.rank(), cluster);
         if (asks) answer = ask_during_stress(seconds, sources);
         multiply(meter.device(), options.type, seconds, *own.stress);
         if (asks) take_answer(std::move(answer), changes);
     }
-    // The GPUs of a node take turns, because together their copies may exceed the host memory's bandwidth.
-    for (size_t turn = 0; uses_gpus && turn < turns.number; ++turn) {
-        control.barrier("copies between host and device");
-        if (turn == turns.own) copy_both_ways(devices[world.rank()], *own.stress);
-    }
     for (int rank = 0; const std::string& text : control.gather_texts(pack(own))) {
         cluster.ranks[rank++].stress = unpack_rank(text).stress;
     }
-    gather_changes(world.rank(), control, reports_node ? &changes : nullptr, cluster,
+    gather_changes(world.rank(), control, reports ? &changes : nullptr, cluster,
                    [](NodeFacts&& change, NodeFacts& node) {
                        node.gpus_under_stress = std::move(change.gpus_under_stress);
                        node.gpus_hang_under_stress = change.gpus_hang_under_stress;
@@ -177,12 +126,10 @@ void measure_stress(const mpi::Comm& world, const bench::ControlChannel& control
 
 void look_again(const mpi::Comm& world, const bench::ControlChannel& control, const Sources& sources,
                 bool uses_gpus, Cluster& cluster) {
-    const bool reports_node = turns_of(world.rank(), cluster).own == 0;
+    const bool reports = reports_node(world.rank(), cluster);
     NodeFacts changes;
-    if (reports_node) {
-        changes.adapter_ports_after = read_adapter_ports(sources);
-    }
-    if (reports_node && uses_gpus && !hung_on_node_of(world.rank(), cluster)) {
+    if (reports) changes.adapter_ports_after = read_adapter_ports(sources);
+    if (reports && uses_gpus && !hung_on_node_of(world.rank(), cluster)) {
         GpuAnswer answer = look_at_gpus(sources, Dcgm::Health);
         changes.gpus_after = std::move(answer.gpus);
         changes.gpus_problem = std::move(answer.problem);
@@ -190,7 +137,7 @@ void look_again(const mpi::Comm& world, const bench::ControlChannel& control, co
         changes.gpus_out_of_time = answer.out_of_time;
         changes.dcgm = std::move(answer.dcgm);
     }
-    gather_changes(world.rank(), control, reports_node ? &changes : nullptr, cluster,
+    gather_changes(world.rank(), control, reports ? &changes : nullptr, cluster,
                    [](NodeFacts&& change, NodeFacts& node) {
                        node.adapter_ports_after = std::move(change.adapter_ports_after);
                        node.gpus_after = std::move(change.gpus_after);

@@ -24,7 +24,7 @@ constexpr double kNotableValidation = 0.10;
 constexpr double kUnexplainedBubble = 0.10;  // a pipeline's exposed share above its ideal bubble
 constexpr double kTargetOfSaves = 0.02;      // the share of saves that a longer interval aims at
 constexpr double kTargetOfValidation = 0.05;
-constexpr size_t kMaxFindings = 6, kMaxGrownParts = 3;
+constexpr size_t kMaxCauses = 6, kMaxGrownParts = 3;
 constexpr int64_t kMinSteps = 10;     // of a run that is explained
 constexpr size_t kMinWindows = 4;     // before a window that is compared
 constexpr size_t kMaxWindows = 500;   // that are compared; older ones are forgotten
@@ -391,7 +391,7 @@ void Diagnosis::end() {
     if (!explains_ || run_.num_steps + kStartUpSteps < kMinSteps) return;
     run_.slow_ranks = ranks_.slow_ranks().in_run();
     std::vector<Cause> found = diagnose(run_, facts_);
-    if (found.size() > kMaxFindings) found.resize(kMaxFindings);
+    if (found.size() > kMaxCauses) found.resize(kMaxCauses);
     for (const Cause& cause : found) spdlog::info("diagnosis ({}): {}", cause.rule, cause.text);
 }
 

@@ -17,7 +17,7 @@ constexpr ncclDataType_t kTypes[] = {ncclInt8,    ncclUint8,    ncclInt32,      
                                      ncclInt64,   ncclUint64,   ncclFloat16,    ncclFloat32,
                                      ncclFloat64, ncclBfloat16, ncclFloat8e4m3, ncclFloat8e5m2};
 static_assert(std::size(kTypes) == static_cast<size_t>(ElementType::UInt16));  // which NCCL lacks
-constexpr ncclRedOp_t kReductions[] = {ncclSum, ncclProd, ncclMin, ncclMax, ncclAvg};
+constexpr ncclRedOp_t kReductions[] = {ncclSum, ncclMax};
 
 ncclDataType_t datatype(ElementType type) { return kTypes[static_cast<int>(type)]; }
 ncclRedOp_t operation(Reduction reduction) { return kReductions[static_cast<int>(reduction)]; }

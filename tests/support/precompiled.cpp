@@ -1,0 +1,1 @@
+// The source of the targets whose headers suites read precompiled (tests/CMakeLists.txt).
