@@ -224,29 +224,29 @@ class TokenizerJson(unittest.TestCase):
             vocab["zz"] = vocab.pop("a")
             content["model"]["merges"] = []
         for reason, edit in (
-                ('model.type is "WordPiece"', setting("model", "type", value="WordPiece")), ("model.dropout must be null", setting("model", "dropout", value=0.1)),
-                ("model.end_of_word_suffix must", setting("model", "end_of_word_suffix", value="</w>")), ("model.extra is a key", setting("model", "extra", value=1)),
-                ("extra is a key", setting("extra", value=1)), ("truncation must be null", setting("truncation", value={"max_length": 5})),
-                ('normalizer.type is "NFKC"', setting("normalizer", value={"type": "NFKC"})), ("pre_tokenizer.type is null", setting("pre_tokenizer", value=None)),
-                ("pre_tokenizer must end with ByteLevel", setting("pre_tokenizer", value={"type": "Whitespace"})),
-                ('decoder.type is "WordPiece"', setting("decoder", value={"type": "WordPiece"})), ('post_processor.type is "BertProcessing"', setting("post_processor", value={"type": "BertProcessing"})),
-                ("model.merges[0] needs the token", setting("model", "merges", 0, value="zq qz")), ("model.merges[1] is", setting("model", "merges", 1, value="a b c")),
-                ("model.vocab gives", setting("model", "vocab", "a", value=5_000_000)), ("model.vocab gives", setting("model", "vocab", "a", value=7)),
-                ("model.vocab", setting("model", "vocab", "a", value=-1)), ("model.vocab has no token for the byte 0x61", without_byte),
-                ("added_tokens[0].id is 4", setting("added_tokens", 0, "id", value=4)), ("added_tokens[0].content is empty", setting("added_tokens", 0, "content", value="")),
-                ('version is "2.0"', setting("version", value="2.0")), ("model.unk_token is 7", setting("model", "unk_token", value=7)),
-                ('model.byte_fallback is "yes"', setting("model", "byte_fallback", value="yes")),
-                ("decoder.trim_offsets is 1", setting("decoder", "trim_offsets", value=1)), ("decoder is missing", setting("decoder", value=None)),
-                ("pre_tokenizer.pretokenizers[0].pattern must have one of the keys Regex, String", setting("pre_tokenizer", value={
+                ('"model.type" is "WordPiece"', setting("model", "type", value="WordPiece")), ('"model.dropout" must be null', setting("model", "dropout", value=0.1)),
+                ('"model.end_of_word_suffix" must', setting("model", "end_of_word_suffix", value="</w>")), ('"model.extra" is a key', setting("model", "extra", value=1)),
+                ('"extra" is a key', setting("extra", value=1)), ('"truncation" must be null', setting("truncation", value={"max_length": 5})),
+                ('"normalizer.type" is "NFKC"', setting("normalizer", value={"type": "NFKC"})), ('has no "pre_tokenizer.type"', setting("pre_tokenizer", value=None)),
+                ('"pre_tokenizer" must end with ByteLevel', setting("pre_tokenizer", value={"type": "Whitespace"})),
+                ('"decoder.type" is "WordPiece"', setting("decoder", value={"type": "WordPiece"})), ('"post_processor.type" is "BertProcessing"', setting("post_processor", value={"type": "BertProcessing"})),
+                ('"model.merges[0]" needs the token', setting("model", "merges", 0, value="zq qz")), ('"model.merges[1]" is', setting("model", "merges", 1, value="a b c")),
+                ('"model.vocab" gives', setting("model", "vocab", "a", value=5_000_000)), ('"model.vocab" gives', setting("model", "vocab", "a", value=7)),
+                ('"model.vocab"', setting("model", "vocab", "a", value=-1)), ('"model.vocab" has no token for the byte 0x61', without_byte),
+                ('"added_tokens[0].id" is 4', setting("added_tokens", 0, "id", value=4)), ('"added_tokens[0].content" is empty', setting("added_tokens", 0, "content", value="")),
+                ('"version" is "2.0"', setting("version", value="2.0")), ('"model.unk_token" is 7', setting("model", "unk_token", value=7)),
+                ('"model.byte_fallback" is "yes"', setting("model", "byte_fallback", value="yes")),
+                ('"decoder.trim_offsets" is 1', setting("decoder", "trim_offsets", value=1)), ('"decoder" is missing', setting("decoder", value=None)),
+                ('"pre_tokenizer.pretokenizers[0].pattern" must have one of the keys Regex, String', setting("pre_tokenizer", value={
                     "type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"Regex": "a", "String": "b"},
                                                            "behavior": "Isolated"}, {"type": "ByteLevel"}]})),
-                ("post_processor.single[0] must have one of the keys", template([{**TEXT, **END}])),
-                ('post_processor.single[0].Sequence.id must be "A"', template([{"Sequence": {"id": "B", "type_id": 0}}])),
-                ("post_processor.single[0].SpecialToken.id names a token that", template([{"SpecialToken": {"id": "no"}}, TEXT])),
-                ("post_processor.single must hold the text once", template([END])),
-                ("post_processor.processors[1] is a second template", lambda content: content.update(post_processor={
+                ('"post_processor.single[0]" must have one of the keys', template([{**TEXT, **END}])),
+                ('"post_processor.single[0].Sequence.id" must be "A"', template([{"Sequence": {"id": "B", "type_id": 0}}])),
+                ('"post_processor.single[0].SpecialToken.id" names a token that', template([{"SpecialToken": {"id": "no"}}, TEXT])),
+                ('"post_processor.single" must hold the text once', template([END])),
+                ('"post_processor.processors[1]" is a second template', lambda content: content.update(post_processor={
                     "type": "Sequence", "processors": [processing([TEXT, END]), processing([END, TEXT])]})),
-                ("pre_tokenizer.pretokenizers[0].pattern: the pattern", setting("pre_tokenizer", value={"type": "Sequence", "pretokenizers": [
+                ('"pre_tokenizer.pretokenizers[0].pattern": the pattern', setting("pre_tokenizer", value={"type": "Sequence", "pretokenizers": [
                     {"type": "Split", "pattern": {"Regex": "(?<=a)b"}, "behavior": "Isolated", "invert": False}, {"type": "ByteLevel"}]}))):
             with self.subTest(reason):
                 refused(reason, edit)

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tokenizer/byte_level.h"
+#include "tokenizer/tokenizer_file.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace argosy::tokenizer {
@@ -9,7 +10,7 @@ namespace {
 const std::string& type_of(const JsonField& stage) { return stage["type"].string(); }
 
 [[noreturn]] void refuse_type(const JsonField& stage, const char* supported) {
-    stage["type"].refuse("is " + stage["type"].shown_value() + "; supported are " + supported);
+    stage["type"].refuse("is " + stage["type"].shown() + "; supported are " + supported);
 }
 
 /// The pattern that matches a text itself.
@@ -32,7 +33,7 @@ Split::Behavior read_behavior(const JsonField& behavior) {
     if (name == "MergedWithPrevious") return Behavior::MergedWithPrevious;
     if (name == "MergedWithNext") return Behavior::MergedWithNext;
     if (name == "Contiguous") return Behavior::Contiguous;
-    behavior.refuse("is " + behavior.shown_value() + ", which is not supported");
+    behavior.refuse("is " + behavior.shown() + ", which is not supported");
 }
 
 /// Why a pattern cannot be read is said with the key.
@@ -93,7 +94,8 @@ void read_template(const JsonField& stage, Ids& prefix, Ids& suffix) {
         const JsonField token = stage["special_tokens"][part["id"].string()];
         if (token.is_null()) part["id"].refuse("names a token that special_tokens lacks");
         token.allow_only({"id", "ids", "tokens"});
-        for (const JsonField& id : token["ids"].list()) (num_texts == 0 ? before : after).push_back(id.id());
+        for (const JsonField& id : token["ids"].list())
+            (num_texts == 0 ? before : after).push_back(read_id(id));
     }
     if (num_texts != 1) stage["single"].refuse("must hold the text once");
     prefix = before;
