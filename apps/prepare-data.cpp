@@ -104,9 +104,6 @@ void print_report(const data::TokenizeResult& result) {
         {"skipped", result.num_skipped},
         {"repaired", result.num_repaired},
         {"vocab_size", result.vocab_size},
-        {"unigram_entropy", result.unigram_entropy},
-        {"bigram_entropy", result.bigram_entropy},
-        {"bigram_tokens", result.bigram_tokens},
     };
     print_text(report.dump() + "\n", stdout);
 }
@@ -197,9 +194,8 @@ void add_work_options(CLI::App* command, data::TokenizeOptions& options) {
 }
 
 void add_tokenize(CommandLine& line) {
-    CLI::App* command = line.app.add_subcommand(
-        "tokenize",
-        "make a token file from JSONL or text; prints its counts, and its entropies\nin nats per token");
+    CLI::App* command =
+        line.app.add_subcommand("tokenize", "make a token file from JSONL or text; prints its counts");
     line.tokenize.num_threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     add_input_options(
         command, line.tokenize.inputs, line.tokenize.input,
