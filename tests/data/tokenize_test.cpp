@@ -232,7 +232,7 @@ TEST_F(Pieces, ARecordThatIsLeftOutIsNamedByItsFirstByte) {
     EXPECT_NE(skipped[0].find(place), std::string::npos) << skipped[0];
 }
 
-TEST(Tokenize, TextFilesHoldDocumentsLinesOrParagraphs) {
+TEST(Tokenize, TextFilesHoldDocumentsOrLines) {
     const ScratchFolder folder;
     write_file(folder / "a.txt", "one\ntwo\n\n\n three\n");
     const auto documents = [&](TextDocument document) {
@@ -246,11 +246,9 @@ TEST(Tokenize, TextFilesHoldDocumentsLinesOrParagraphs) {
     };
     EXPECT_EQ(documents(TextDocument::File), "one\ntwo\n\n\n three\n|");
     EXPECT_EQ(documents(TextDocument::Line), "one|two| three|");
-    EXPECT_EQ(documents(TextDocument::Paragraph), "one\ntwo| three|");
     write_file(folder / "a.txt", "one\r\ntwo\r\n\r\n th\rree\r\n");
     EXPECT_EQ(documents(TextDocument::File), "one\r\ntwo\r\n\r\n th\rree\r\n|");
     EXPECT_EQ(documents(TextDocument::Line), "one|two| th\rree|");
-    EXPECT_EQ(documents(TextDocument::Paragraph), "one\ntwo| th\rree|");
 }
 
 }  // namespace
