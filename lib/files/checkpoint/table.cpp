@@ -5,12 +5,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <concepts>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
 #include "base/json_field.h"

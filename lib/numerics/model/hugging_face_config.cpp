@@ -72,11 +72,10 @@ void refuse_unknown(const JsonField& object, const std::string& known, const Acc
         if (!value.is_null() && !names.contains(name) && !accepted.has(key)) unknown.push_back(shown(key));
     }
     if (unknown.empty()) return;
-    object.refuse(
-        fmt::format("has keys that this program does not know and that may change the model: {}; accept each "
-                    "key that does "
-                    "not (--accept-config-key KEY, in a run's configuration model.accept_config_keys)",
-                    fmt::join(unknown, ", ")));
+    object.refuse(fmt::format(
+        "has keys that this program does not know and that may change the model: {}; accept each key that "
+        "does not (--accept-config-key KEY, in a run's configuration model.accept_config_keys)",
+        fmt::join(unknown, ", ")));
 }
 
 /// transformers' default: the paper's value, or the quotient of two such values if both weights are given.
@@ -149,8 +148,7 @@ std::string keys_of(const std::optional<RopeScaling>& scaling) {
         case RopeScaling::Type::Yarn:
             return keys +
                    " factor original_max_position_embeddings beta_slow beta_fast truncate mscale "
-                   "mscale_all_dim "
-                   "attention_factor";
+                   "mscale_all_dim attention_factor";
     }
     return keys;
 }

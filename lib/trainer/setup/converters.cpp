@@ -140,9 +140,8 @@ std::string product_casts_name(const config::JobConfig& config, const train::Tra
 
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens) {
     if (config.model.converters.empty()) return {};
-    const ops::Recipe* recipe =
-        ops::find_recipe(recipe_name(config),
-                         config.float8.emulate ? ops::Accumulation::Float32 : ops::Accumulation::Native);
+    const ops::Recipe* recipe = ops::find_recipe(
+        recipe_name(config), config.float8.emulate ? ops::Accumulation::Float32 : ops::Accumulation::Native);
     ARGOSY_CHECK(recipe != nullptr, "no recipe is called {}", recipe_name(config));
     if (!divides(recipe->weight_gradient.left, rank_tokens)) {
         throw UserError(
