@@ -5,10 +5,8 @@
 
 #include <array>
 #include <cstring>
-#include <optional>
 
 #include "base/error.h"
-#include "data/loader.h"
 #include "expect_error.h"
 #include "h5/file.h"
 #include "scratch_folder.h"
