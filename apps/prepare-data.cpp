@@ -98,15 +98,9 @@ void print_report(const data::TokenizeResult& result) {
                      result.num_documents);
     }
     const nlohmann::ordered_json report = {
-        {"tokens", result.num_tokens},
-        {"counted_tokens", result.counted_tokens},
-        {"documents", result.num_documents},
-        {"skipped", result.num_skipped},
-        {"repaired", result.num_repaired},
-        {"vocab_size", result.vocab_size},
-        {"unigram_entropy", result.unigram_entropy},
-        {"bigram_entropy", result.bigram_entropy},
-        {"bigram_tokens", result.bigram_tokens},
+        {"tokens", result.num_tokens},       {"counted_tokens", result.counted_tokens},
+        {"documents", result.num_documents}, {"skipped", result.num_skipped},
+        {"repaired", result.num_repaired},   {"vocab_size", result.vocab_size},
     };
     print_text(report.dump() + "\n", stdout);
 }
@@ -165,9 +159,9 @@ void add_input_options(CLI::App* command, std::vector<std::filesystem::path>& in
                                   "ends in\n.parquet, else jsonl");
     add_choice<TextDocument>(
         command, "--document", options.text_document,
-        {{"file", TextDocument::File}, {"line", TextDocument::Line}, {"paragraph", TextDocument::Paragraph}},
-        "a document of a text file: the whole file with every byte of it, each line, or each\nparagraph (the "
-        "lines between blank lines). A line ends with \\n or \\r\\n");
+        {{"file", TextDocument::File}, {"line", TextDocument::Line}},
+        "a document of a text file: the whole file with every byte of it, or each line,\n"
+        "which ends with \\n or \\r\\n");
     command
         ->add_option("--column", options.column,
                      "column of Parquet files, or key of JSONL records, that holds the texts")
@@ -197,9 +191,8 @@ void add_work_options(CLI::App* command, data::TokenizeOptions& options) {
 }
 
 void add_tokenize(CommandLine& line) {
-    CLI::App* command = line.app.add_subcommand(
-        "tokenize",
-        "make a token file from JSONL or text; prints its counts, and its entropies\nin nats per token");
+    CLI::App* command =
+        line.app.add_subcommand("tokenize", "make a token file from JSONL or text; prints its counts");
     line.tokenize.num_threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
     add_input_options(
         command, line.tokenize.inputs, line.tokenize.input,
@@ -304,12 +297,11 @@ bool verify(const std::filesystem::path& path, const Environment& environment) {
         if (progress.due()) progress.show(share);
     });
     for (const std::string& fault : faults) spdlog::error("{}: {}", path.string(), fault);
-    if (!file.num_documents()) spdlog::warn("{} has format version 1, without checksums", path.string());
     const nlohmann::ordered_json report = {
         {"file", path.string()},
         {"tokens", file.size()},
         {"counted_tokens", file.stored().counted_tokens},
-        {"documents", file.num_documents() ? nlohmann::ordered_json(*file.num_documents()) : nullptr},
+        {"documents", file.num_documents()},
         {"vocab_size", file.vocab_size()},
         {"tokenizer", file.info().tokenizer},
         {"okay", faults.empty()},

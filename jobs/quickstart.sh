@@ -90,7 +90,8 @@ say "converting the model to Hugging Face's format and back, and comparing every
 say "making two models to compare with: the initial weights, and the pairs of tokens of the corpus"
 # The same arguments, so that both have the same initial weights; the last one of equal options counts.
 "${train[@]}" --job.dump_folder "$output/untrained" --training.steps 1 --optimizer.lr 0
-python3 "$root/jobs/python/bigram_model.py" "$output/corpus/train.jsonl" "$output/tokenizer" "$output/corpus.json" "$output/bigram"
+python3 "$root/jobs/python/bigram_model.py" "$output/corpus/train.jsonl" "$output/tokenizer" "$output/corpus.json" \
+    "$output/bigram" >"$output/entropy.json"
 
 say "evaluating the models on held-out tasks of the corpus; the trained one may then continue a text"
 evaluate() {  # MODEL RESULTS [TASK]
@@ -105,5 +106,5 @@ beginning="In Oslo there lived a"
 echo "$beginning$("$bin/eval" --model "$output/hf" --generate "$beginning" --max-new-tokens 60)"
 
 say "metrics of every step in outputs/quickstart/metrics.jsonl, $((SECONDS - seconds_at_start)) s in total"
-python3 "$root/jobs/python/quickstart_check.py" "$output/metrics.jsonl" "$output/corpus.json" \
+python3 "$root/jobs/python/quickstart_check.py" "$output/metrics.jsonl" "$output/entropy.json" \
     "$output/untrained.json" "$output/bigram.json" "$output/results.json"

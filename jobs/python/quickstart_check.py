@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""quickstart_check.py METRICS.jsonl CORPUS.json UNTRAINED.json BIGRAM.json TRAINED.json: prints a table of what three models
+"""quickstart_check.py METRICS.jsonl ENTROPY.json UNTRAINED.json BIGRAM.json TRAINED.json: prints a table of what three models
 know of the quick start's tasks, and checks that training made the difference. Exits with 3 unless
 1. the mean loss of the last steps is below the corpus's bigram entropy,
 and, for the forms of verbs (of two, one is right) and the last words of stories (of all words, one is right),
 2. the untrained model answers by chance: within two standard errors,
 3. the trained model's accuracy is at least 20 points above chance,
 4. the bigram model's gain over chance is below half of the trained one's, so that pairs of tokens do not explain it.
-The last three files are results of `eval`."""
+ENTROPY.json is what bigram_model.py printed. The last three files are results of `eval`."""
 import json
 import math
 import sys
@@ -52,12 +52,12 @@ def failures(loss, bigram_entropy, models):
 
 
 def main():
-    metrics, corpus, *results = sys.argv[1:]
+    metrics, entropy, *results = sys.argv[1:]
     models = {}
     for name, path in zip(("untrained", "bigram", "trained"), results, strict=True):
         with open(path) as file:
             models[name] = json.load(file)["results"]
-    with open(corpus) as file:
+    with open(entropy) as file:
         bigram_entropy = json.load(file)["bigram_entropy"]
     loss = final_loss(metrics)
     print(table(models))

@@ -34,7 +34,6 @@ std::vector<std::string> companions(const std::string& key) {
         {"quantize.linear.float8.enable_fsdp_float8_all_gather",
          {"--model.converters=quantize.linear.float8"}},
         {"quantize.linear.float8.emulate", {"--model.converters=quantize.linear.float8"}},
-        {"quantize.linear.float8.emulated_accumulation", {"--model.converters=quantize.linear.float8"}},
         {"quantize.linear.mx.recipe_name", {"--model.converters=quantize.linear.mx"}},
         {"quantize.linear.mx.filter_fqns", {"--model.converters=quantize.linear.mx"}},
         {"training.loss_scale_init", {"--training.mixed_precision_param=float16"}},

@@ -5,10 +5,8 @@
 
 #include <array>
 #include <cstring>
-#include <optional>
 
 #include "base/error.h"
-#include "data/loader.h"
 #include "expect_error.h"
 #include "h5/file.h"
 #include "scratch_folder.h"
@@ -28,7 +26,8 @@ void write_chunked(const std::filesystem::path& path) {
     H5Fclose(file);
 }
 
-/// A complete token file, except for the attribute or dataset that `name`, `type` and `version` spoil.
+/// The tokens and attributes of a token file, but for what `name`, `type` and `version` spoil, without the
+/// other datasets.
 void write_by_hand(const std::filesystem::path& path, const char* name, ElementType type,
                    const std::vector<int64_t>& shape, int64_t version, int64_t vocab_size,
                    int64_t end_of_text = kNoEndOfText) {
@@ -38,6 +37,7 @@ void write_by_hand(const std::filesystem::path& path, const char* name, ElementT
     tokens.set_attribute("vocab_size", vocab_size);
     tokens.set_attribute("end_of_text", end_of_text);
     tokens.set_attribute("tokenizer", "none");
+    tokens.set_attribute("tokenizer_digest", "");
 }
 
 TEST(TokenFile, ReturnsTheTokensAndTheirAttributes) {
@@ -79,21 +79,23 @@ TEST(TokenFile, RefusesOtherFiles) {
     EXPECT_ERROR(TokenFile{path}, UserError, "a.h5", "No such file");
     write_file(path, "{\"text\": \"not HDF5\"}");
     EXPECT_ERROR(TokenFile{path}, UserError, "a.h5", "not an HDF5 file");
-    write_by_hand(path, "words", ElementType::UInt16, {5}, 1, 9);
+    write_by_hand(path, "words", ElementType::UInt16, {5}, 2, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "a.h5", "no dataset 'tokens'", "words");
     write_chunked(path);
     EXPECT_ERROR(TokenFile{path}, UserError, "a.h5", "not stored contiguously");
-    write_by_hand(path, "tokens", ElementType::Float32, {5}, 1, 9);
+    write_by_hand(path, "tokens", ElementType::Float32, {5}, 2, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "holds f32", "u16 or u32");
-    write_by_hand(path, "tokens", ElementType::UInt16, {5, 2}, 1, 9);
+    write_by_hand(path, "tokens", ElementType::UInt16, {5, 2}, 2, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "2 dims");
-    write_by_hand(path, "tokens", ElementType::UInt16, {0}, 1, 9);
+    write_by_hand(path, "tokens", ElementType::UInt16, {0}, 2, 9);
     EXPECT_ERROR(TokenFile{path}, UserError, "empty");
-    write_by_hand(path, "tokens", ElementType::UInt16, {5}, 4, 9);
-    EXPECT_ERROR(TokenFile{path}, UserError, "format version 4", "reads 1 to 3");
+    for (const int version : {1, 4}) {
+        write_by_hand(path, "tokens", ElementType::UInt16, {5}, version, 9);
+        EXPECT_ERROR(TokenFile{path}, UserError, fmt::format("format version {}", version), "reads 2 and 3");
+    }
     write_by_hand(path, "tokens", ElementType::UInt16, {5}, 2, 9);
-    EXPECT_ERROR(TokenFile{path}, UserError, "tokenizer_digest");
-    write_by_hand(path, "tokens", ElementType::UInt16, {5}, 1, 0);
+    EXPECT_ERROR(TokenFile{path}, UserError, "no dataset 'document_offsets'");
+    write_by_hand(path, "tokens", ElementType::UInt16, {5}, 2, 0);
     EXPECT_ERROR(TokenFile{path}, UserError, "vocab_size 0");
 }
 
@@ -107,7 +109,7 @@ TEST(TokenFile, RefusesATruncatedFile) {
 TEST(TokenFile, RefusesAnEndOfTextOutsideOfItsVocabulary) {
     const ScratchFolder folder;
     for (const int64_t end_of_text : {-2, 10, 1000}) {
-        write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {6}, 1, 10, end_of_text);
+        write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {6}, 2, 10, end_of_text);
         EXPECT_ERROR(TokenFile{folder / "a.h5"}, DamageError, "a.h5",
                      fmt::format("has end_of_text {}, outside of its vocabulary of 10", end_of_text));
     }
@@ -193,41 +195,15 @@ TEST(TokenFile, FindsDamagedDocumentOffsetsAndChecksums) {
                   "document 0 begins at token 4, and the document before it at 0; the file has 3 tokens"});
 }
 
-TEST(TokenFile, ReadsVersion1WithoutChecksums) {
-    const ScratchFolder folder;
-    write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {3}, 1, 10);
-    const TokenFile file(folder / "a.h5");
-    EXPECT_EQ(file.num_documents(), std::nullopt);
-    EXPECT_EQ(all_tokens(file), (std::vector<int64_t>{0, 0, 0}));
-    EXPECT_EQ(faults_of(folder / "a.h5"), std::vector<std::string>());
-}
-
-TEST(TokenFile, DocumentsOfVersion1EndWithTheEndOfText) {
-    const ScratchFolder folder;
-    write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {3}, 1, 10);
-    EXPECT_FALSE(TokenFile(folder / "a.h5").knows_documents());
-    EXPECT_ERROR(Loader(folder / "a.h5", {.seq_len = 1, .attend_across_documents = false}), UserError,
-                 "training.attend_across_documents", "a.h5", "version 1");
-    write_by_hand(folder / "b.h5", "tokens", ElementType::UInt16, {6}, 1, 10, /*end_of_text=*/7);
-    const std::vector<uint16_t> tokens = {1, 7, 2, 3, 7, 7};
-    const int64_t offset = offset_of(folder / "b.h5", "tokens");
-    std::string bytes = read_file(folder / "b.h5");
-    std::memcpy(bytes.data() + offset, tokens.data(), 12);
-    write_file(folder / "b.h5", bytes);
-    std::vector<int64_t> positions(6);
-    TokenFile(folder / "b.h5").copy_positions(0, 6, positions.data());
-    EXPECT_EQ(positions, (std::vector<int64_t>{0, 1, 0, 1, 2, 0}));
-}
-
 TEST(TokenFile, RefusesTokensOutsideItsVocabulary) {
     const ScratchFolder folder;
-    write_by_hand(folder / "a.h5", "tokens", ElementType::UInt16, {3}, 1, 10);
+    write_tokens(folder / "a.h5", {1, 9, 2}, 10);
     const std::vector<uint16_t> tokens = {1, 10, 2};
-    const int64_t offset = h5::File::open(folder / "a.h5").open_dataset("tokens").offset();
+    const int64_t offset = offset_of(folder / "a.h5", "tokens");
     std::string bytes = read_file(folder / "a.h5");
     bytes.replace(offset, 6, reinterpret_cast<const char*>(tokens.data()), 6);
     write_file(folder / "a.h5", bytes);
-    const TokenFile file(folder / "a.h5");
+    const TokenFile file(folder / "a.h5", TokenChecks::None);
     int64_t out[3];
     file.copy(0, 1, out);
     EXPECT_ERROR(file.copy(0, 3, out), UserError, "a.h5", "token 10", "vocabulary of 10");

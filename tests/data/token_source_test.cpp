@@ -95,15 +95,21 @@ TEST(ManyFiles, AreOpenedLazilyInBoundedMemory) {
     {
         h5::File file = h5::File::create(folder / "00000.h5");
         h5::Dataset tokens = file.create_dataset("tokens", ElementType::UInt16, std::array{kTokens});
-        tokens.set_attribute("format_version", 1);
+        tokens.set_attribute("format_version", token_format::kVersion);
         tokens.set_attribute("vocab_size", 100);
         tokens.set_attribute("end_of_text", kNoEndOfText);
         tokens.set_attribute("tokenizer", "none");
+        tokens.set_attribute("tokenizer_digest", "");
+        file.create_dataset("document_offsets", ElementType::Int64, std::array{int64_t{1}});
+        const int64_t num_checksums = token_format::num_blocks(2 * kTokens) + 1;
+        file.create_dataset("checksums", ElementType::Int64, std::array{num_checksums});
     }
     for (int64_t i = 1; i < kFiles; ++i)
         std::filesystem::create_hard_link(folder / "00000.h5", folder / fmt::format("{:05}.h5", i));
     const int64_t before = resident_bytes();
-    const Loader loader(std::filesystem::path(folder / ""), {.seq_len = kLength, .seed = 3});
+    const auto source =
+        std::make_shared<TokenSource>(folder / "", SourceOptions{.checks = TokenChecks::None});
+    const Loader loader({{source}}, {.seq_len = kLength, .seed = 3});
     EXPECT_EQ(loader.num_samples(), kFiles * ((kTokens - 1) / kLength));
     std::vector<int64_t> tokens(kLength), targets(tokens);
     std::set<int64_t> files;

@@ -112,7 +112,7 @@ TEST(SafetensorsHeader, RefusesNumbersThatAreNone) {
     expect_refused({
         {with("shape", "[-2]"), 8, {"tensor \"a\": \"shape\"", "-2 is negative"}},
         {with("shape", "[2.0]"), 8, {"2.0 is not a whole number"}},
-        {with("shape", "[2e0]"), 8, {"2e0 is not a whole number"}},
+        {with("shape", "[2e0]"), 8, {"2.0 is not a whole number"}},
         {with("shape", "[18446744073709551616]"), 8, {"not a whole number, or too large"}},
         {with("shape", "[9223372036854775808]"), 8, {"9223372036854775808 is too large"}},
         {with("shape", "[4611686018427387904,4]"), 8, {"too many elements"}},
@@ -164,7 +164,7 @@ TEST(SafetensorsHeader, RefusesWhatIsNoHeader) {
         {with("dtype", "[\"F32\"]"), 8, {"a list does not belong"}},
         {with("dtype", "4"), 8, {"4 does not belong"}},
         {"{\"\xff\":{}}", 0, {"bad JSON"}},
-        {std::string("{\"a\":{\"shape\":") + std::string(100000, '['), 0, {"a list does not belong"}},
+        {std::string("{\"a\":{\"shape\":") + std::string(100000, '['), 0, {"nested more than 100 deep"}},
     });
 }
 

@@ -15,9 +15,9 @@ UNTRAINED, BIGRAM, TRAINED = 0.525, 0.56, 0.995  # accuracies that a run of the 
 class QuickstartCheck(unittest.TestCase):
     def check(self, untrained=UNTRAINED, bigram=BIGRAM, trained=TRAINED, loss=0.9, words=(0, 0.02, 0.6)):
         with tempfile.TemporaryDirectory() as folder:
-            files = {name: pathlib.Path(folder) / name for name in ("metrics", "corpus", "untrained", "bigram", "trained")}
+            files = {name: pathlib.Path(folder) / name for name in ("metrics", "entropy", "untrained", "bigram", "trained")}
             files["metrics"].write_text("".join(json.dumps({"loss": loss}) + "\n" for _ in range(12)))
-            files["corpus"].write_text(json.dumps({"bigram_entropy": 2.0}))
+            files["entropy"].write_text(json.dumps({"bigram_entropy": 2.0}))
             for name, accuracy, word in zip(("untrained", "bigram", "trained"), (untrained, bigram, trained), words):
                 results = {"agreement": {"acc,none": accuracy, "acc_stderr,none": 0.025},
                            "last_word": {"acc,none": word, "acc_stderr,none": 0.03 * (word > 0), "perplexity,none": 12.5}}
@@ -62,12 +62,12 @@ class BigramModel(unittest.TestCase):
 
     TOKENS = [0, 1, 0, 2, 0, 0, 2]  # "aba", the end of the text, "aa", and again
 
-    def make(self, entropy):
+    def make(self, num_tokens):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
         folder = pathlib.Path(scratch.name)
         (folder / "corpus.jsonl").write_text('{"text": "aba"}\n{"text": "aa"}\n')
-        (folder / "counts.json").write_text(json.dumps({"bigram_entropy": entropy, "vocab_size": 8}))
+        (folder / "counts.json").write_text(json.dumps({"tokens": num_tokens, "vocab_size": 8}))
         (folder / "tokenizer").mkdir()
         tokenizer = {"model": {"vocab": {"a": 0, "b": 1}, "merges": []}, "added_tokens": [{"id": 2}]}
         (folder / "tokenizer/tokenizer.json").write_text(json.dumps(tokenizer))
@@ -78,11 +78,12 @@ class BigramModel(unittest.TestCase):
         pairs = list(zip(self.TOKENS, self.TOKENS[1:]))  # none is before the first token
         firsts = self.TOKENS[:-1]
         entropy = sum(math.log(firsts.count(one) / pairs.count((one, two))) for one, two in pairs) / len(pairs)
-        done = self.make(entropy)
+        done = self.make(len(self.TOKENS))
         self.assertEqual(done.returncode, 0, done.stderr)
-        done = self.make(entropy + 1e-6)
+        self.assertAlmostEqual(json.loads(done.stdout)["bigram_entropy"], entropy, places=12)
+        done = self.make(len(self.TOKENS) + 1)
         self.assertEqual(done.returncode, 1, "3 is the exit code of quickstart_check.py")
-        self.assertIn("bigram_model: the pairs have an entropy of", done.stderr)
+        self.assertIn("bigram_model: the corpus has 7 tokens, not 8", done.stderr)
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"architectures", {"LlamaModel"}}}, {"\"LlamaModel\""}},
         {{{"is_encoder_decoder", true}}, {"\"is_encoder_decoder\" is true", "only false"}},
         {{{"add_cross_attention", true}}, {"\"add_cross_attention\" is true"}},
-        {{{"pruned_heads", {{"1", {0}}}}}, {"\"pruned_heads\" is {"}},
+        {{{"pruned_heads", {{"1", {0}}}}}, {"\"pruned_heads\" is an object"}},
         {{{"use_sliding_window", true}}, {"\"use_sliding_window\" is true"}},
         {{{"layer_types", {"full_attention", "sliding_attention"}}},
          {"\"layer_types\" has \"sliding_attention\"", "only \"full_attention\""}},
@@ -186,19 +186,19 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"rope_theta", 5e-324}}, {"\"rope_theta\" 5e-324", "radians"}},
         {{{"head_dim", 33}}, {"\"head_dim\" is 33", "even"}},
         {{{"rope_scaling", {{"type", "ntk"}, {"factor", 2.0}}}},
-         {"rope_scaling: \"type\" is \"ntk\"", "only default, linear, llama3 and yarn"}},
+         {"\"rope_scaling.type\" is \"ntk\"", "only default, linear, llama3 and yarn"}},
         {{{"rope_scaling", {{"type", "linear"}, {"rope_type", "yarn"}, {"factor", 2.0}}}},
-         {"\"type\" is \"linear\"", "only \"yarn\""}},
+         {"\"rope_scaling.type\" is \"linear\"", "only \"yarn\""}},
         {{{"rope_scaling", {{"type", "linear"}, {"factor", 0.0}}}},
-         {"rope_scaling: \"factor\" is 0.0", "not above 0"}},
+         {"\"rope_scaling.factor\" is 0.0", "not above 0"}},
         {{{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}, {"low_freq_factor", 1.0}}}},
-         {"config.json: rope_scaling has keys", "\"rope_scaling.low_freq_factor\""}},
+         {"config.json: \"rope_scaling\" has keys", "\"rope_scaling.low_freq_factor\""}},
         {{{"partial_rotary_factor", 0.5}}, {"\"partial_rotary_factor\" is 0.5", "only 1.0"}},
         {{{"quantization_config", {{"bits", 4}}}}, {"quantization_config", "not supported"}},
         {{{"max_position_embeddings", 0}}, {"\"max_position_embeddings\" is 0", "from 1 to"}},
         {{{"num_hidden_layers", 1LL << 40}}, {"\"num_hidden_layers\" is 1099511627776", "from 1 to 65536"}},
         {{{"compression_config", {{"format", "pack"}}}}, {"compression_config", "not supported"}},
-        {{{"rope_parameters", {{"rope_type", "yarn"}}}}, {"rope_parameters", "has no \"factor\""}},
+        {{{"rope_parameters", {{"rope_type", "yarn"}}}}, {"has no \"rope_parameters.factor\""}},
         {{{"rope_theta", 1}, {"rope_scaling", {{"type", "yarn"}, {"factor", 2.0}}}},
          {"\"rope_theta\" is 1", "yarn"}},
         {{{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}, {"rope_scaling", "\"dynamic\""}},
@@ -206,7 +206,7 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"rope_scaling", {{"type", "mrope"}}}}, {"rope_scaling", "\"mrope\""}},
         {{{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}},
          {"rope_parameters", "\"full_attention\""}},
-        {{{"rope_scaling", {{"rope_type", "llama3"}}}}, {"rope_scaling", "has no \"factor\""}},
+        {{{"rope_scaling", {{"rope_type", "llama3"}}}}, {"has no \"rope_scaling.factor\""}},
         {{{"rope_scaling", "yarn"}}, {"\"rope_scaling\" is \"yarn\"", "not an object"}},
     };
     for (const Refused& refused : cases) expect_refused(llama_8b(), refused);
@@ -221,26 +221,26 @@ TEST(HuggingFaceConfig, RefusesImpossibleRotations) {
         return json{{"rope_scaling", {{key, value}}}};
     };
     for (const Refused& refused : std::vector<Refused>{
-             {in_rope("factor", -8), {"rope_scaling: \"factor\" is -8", "not above 0"}},
-             {in_rope("low_freq_factor", 0), {"rope_scaling: \"low_freq_factor\" is 0", "not above 0"}},
+             {in_rope("factor", -8), {"\"rope_scaling.factor\" is -8", "not above 0"}},
+             {in_rope("low_freq_factor", 0), {"\"rope_scaling.low_freq_factor\" is 0", "not above 0"}},
              {in_rope("high_freq_factor", 1.0),
-              {"rope_scaling: \"high_freq_factor\" is 1.0", "\"low_freq_factor\", 1"}},
+              {"\"rope_scaling.high_freq_factor\" is 1.0", "\"low_freq_factor\", 1"}},
              {in_rope("original_max_position_embeddings", 0),
-              {"\"original_max_position_embeddings\" is 0", "from 1 to"}},
+              {"\"rope_scaling.original_max_position_embeddings\" is 0", "from 1 to"}},
              {in_rope("beta_fast", 16), {"\"rope_scaling.beta_fast\""}},
          }) {
         expect_refused(llama3, refused);
     }
     for (const Refused& refused : std::vector<Refused>{
-             {in_rope("factor", 0), {"rope_scaling: \"factor\" is 0"}},
-             {in_rope("beta_slow", 0), {"rope_scaling: \"beta_slow\" is 0"}},
-             {in_rope("beta_fast", 0.5), {"\"beta_fast\" is 0.5 and \"beta_slow\" is 1"}},
-             {in_rope("attention_factor", 0.0), {"\"attention_factor\" is 0.0", "not above 0"}},
-             {in_rope("truncate", "no"), {"\"truncate\" is \"no\"", "not true or false"}},
+             {in_rope("factor", 0), {"\"rope_scaling.factor\" is 0"}},
+             {in_rope("beta_slow", 0), {"\"rope_scaling.beta_slow\" is 0"}},
+             {in_rope("beta_fast", 0.5), {"\"rope_scaling.beta_fast\" is 0.5 and \"beta_slow\" is 1"}},
+             {in_rope("attention_factor", 0.0), {"\"rope_scaling.attention_factor\" is 0.0", "not above 0"}},
+             {in_rope("truncate", "no"), {"\"rope_scaling.truncate\" is \"no\"", "not true or false"}},
              {{{"rope_scaling", {{"mscale", 1.0}, {"mscale_all_dim", -100.0}}}},
-              {"\"mscale\" is 1.0", "attention factor would be"}},
+              {"\"rope_scaling.mscale\" is 1.0", "attention factor would be"}},
              {in_rope("original_max_position_embeddings", -1),
-              {"\"original_max_position_embeddings\" is -1"}},
+              {"\"rope_scaling.original_max_position_embeddings\" is -1"}},
          }) {
         expect_refused(yarn, refused);
     }
@@ -256,7 +256,7 @@ TEST(HuggingFaceConfig, TwoDescriptionsOfTheRotationAgree) {
     expect_refused(config, {{{"rope_parameters", {{"factor", 4}}}}, differ});
     expect_refused(config, {{{"rope_parameters", {{"rope_type", "default"}, {"factor", nullptr}}}}, differ});
     expect_refused(config,
-                   {{{"rope_theta", 5e5}}, {"rope_parameters: \"rope_theta\" is 1000000.0", "500000"}});
+                   {{{"rope_theta", 5e5}}, {"\"rope_parameters.rope_theta\" is 1000000.0", "500000"}});
     config["rope_scaling"] = nullptr;
     expect_refused(config, {json::object(), differ});
 }
@@ -278,7 +278,8 @@ TEST(HuggingFaceConfig, UnknownKeysAreRefusedUntilTheyAreAccepted) {
         return "";
     };
     AcceptedKeys accepted;
-    EXPECT_NE(message(accepted).find("here: rope_scaling has keys"), std::string::npos) << message(accepted);
+    EXPECT_NE(message(accepted).find("here: \"rope_scaling\" has keys"), std::string::npos)
+        << message(accepted);
     accepted.names = {"rope_scaling.mscale", "logits_scaling"};
     for (const char* part :
          {"\"sliding_window\", \"use_qk_norm\";", "--accept-config-key", "accept_config_keys"})

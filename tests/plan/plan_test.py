@@ -194,8 +194,6 @@ class PlanTest(run.PretrainTest):
     def test_errors(self):
         for options, code, message in (
                 (["--gpu", "h1000"], 2, "--gpu h1000 is unknown; known are a100, h100, h200, b200 and cpu"),
-                (["--gpu", "h100", "--model.converters", "quantize.linear.float8",
-                  "--quantize.linear.float8.emulated_accumulation", "hopper"], 2, "hopper is for processors"),
                 (["--gpus", "none"], 2, "--gpus must be an integer in [1, 1048576], but is 'none'"),
                 (["--gpus", "3", "--parallelism.tensor_parallel_degree", "2"], 2, "tp 2 takes a multiple of 2 ranks"),
                 (["--gpu", "h100", "--product-share", "1.2"], 2, "--product-share must be above 0 and at most 1, but is '1.2'"),

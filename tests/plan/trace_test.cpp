@@ -135,11 +135,6 @@ TEST(RankTrace, MultipliesInFloat8WhereTheGpuHasIt) {
     const double of_bf16 = seconds(80);
     how.model.casts.recipe = ops::find_recipe("tensorwise", ops::Accumulation::Float32);
     EXPECT_EQ(seconds(90), of_bf16) << "this recipe is emulated on every device";
-    // A processor, which has no float8, computes the sums of Hopper in float32.
-    how.model.casts.recipe = ops::find_recipe("tensorwise", ops::Accumulation::Hopper);
-    const double emulated = seconds(0);
-    machine.float8_flops = 0;
-    EXPECT_EQ(seconds(0), emulated);
 }
 
 TEST(RankTrace, NamesTheMomentOfThePeak) {

@@ -58,7 +58,6 @@ TEST(WaysOfProducts, AreEmulatedIfTheConfigSaysSo) {
     config.model.converters = {config::Converter::Float8};
     config.float8.emulate = true;
     EXPECT_EQ(product_casts(config, 128).recipe, ops::find_recipe("tensorwise", ops::Accumulation::Float32));
-    EXPECT_NO_THROW(refuse_sums_of_processors(config)) << "GPUs have these sums";
 }
 
 config::JobConfig small_qwen(std::vector<std::string> filter, config::Float8Recipe recipe) {

@@ -166,11 +166,11 @@ class Tiktoken(unittest.TestCase):
         def tekken(entries, specials=1000, size=1256):
             return json.dumps({"config": {"pattern": "a", "default_vocab_size": size, "default_num_special_tokens": specials},
                                "vocab": [{"rank": rank, "token_bytes": token} for rank, token in enumerate(entries)]})
-        refused("vocab has 255 tokens, but config says 256", tekken(tokens[:255]), "tekken.json")
+        refused('"vocab" has 255 tokens, but config says 256', tekken(tokens[:255]), "tekken.json")
         refused("has no token for the byte 0xff", tekken(tokens[:255], size=1255), "tekken.json")
-        refused("vocab[1].token_bytes is not base 64", tekken(["AA==", "!"] + tokens[2:]), "tekken.json")
+        refused('"vocab[1].token_bytes" is not base 64', tekken(["AA==", "!"] + tokens[2:]), "tekken.json")
         refused('the token "\\u0000" occurs twice', tekken(["AA==", "AA=="] + tokens[2:]), "tekken.json")
-        refused("config says a vocabulary of 256 tokens with 1000 special ones", tekken(tokens, size=256), "tekken.json")
+        refused('"config" says a vocabulary of 256 tokens with 1000 special ones', tekken(tokens, size=256), "tekken.json")
 
 
 if __name__ == "__main__":

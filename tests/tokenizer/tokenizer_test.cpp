@@ -57,7 +57,7 @@ TEST(OpenTokenizer, SaysWhatIsMissing) {
     write_text(folder / "tokenizer.json", "[1]");
     EXPECT_ERROR(open_tokenizer((folder / "").string()), UserError, "is not a tokenizer");
     write_text(folder / "tokenizer.json", "{\"model\": 1}");
-    EXPECT_ERROR(open_tokenizer((folder / "").string()), UserError, "tokenizer.json: model");
+    EXPECT_ERROR(open_tokenizer((folder / "").string()), UserError, "tokenizer.json: \"model\"");
 }
 
 /// A text of words that are drawn from 5,000, so that threads evict pieces from their caches.

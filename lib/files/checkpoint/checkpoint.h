@@ -45,10 +45,10 @@ class Checkpoint : public TensorSource {
     /// UserError if there is no asset of this name, or if the asset is damaged.
     std::string asset(const std::string& name) const;
 
-    /// Reads part `part` of `num_parts` of the checkpoint's bytes and compares every check in it; several
-    /// ranks or threads can share the work. Returns one message per fault, which names the file, the tensor,
-    /// and the expected and found values. If reading itself fails, sets `*unreadable` (if given) to true: the
-    /// bytes may be intact.
+    /// Reads all bytes of every `num_parts`-th file, from file `part` on, and compares every check in them;
+    /// several ranks or threads can share the work, each with a part. Returns one message per fault, which
+    /// names the file, the tensor, and the expected and found values. If reading itself fails, sets
+    /// `*unreadable` (if given) to true: the bytes may be intact.
     std::vector<std::string> faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
     /// The subset of `faults` that opening the shards finds: shards that are missing, truncated, or of

@@ -1,10 +1,8 @@
 // The search for faults in a checkpoint. Checkpoint::faults reads all bytes and compares their checks;
-// file_faults only opens the shards. A part of `faults` is a range of the bytes of all files, concatenated,
-// so that a part opens only the files in its range. A part of file_faults is every num_parts-th shard.
+// file_faults only opens the shards. A part of the work is every num_parts-th file.
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <functional>
 #include <map>
 
 #include "base/error.h"
@@ -100,94 +98,45 @@ void note_failure(const std::exception& error, bool* unreadable) {
     if (unreadable && dynamic_cast<const RunError*>(&error)) *unreadable = true;
 }
 
-/// Assigns bytes to parts. A byte's position counts the bytes of all files, one file after the other.
-struct Parts {
-    int part, num_parts;
-    int64_t total;
-    bool has(double position) const { return of(position) == part; }
-    bool has_some(int64_t begin, int64_t end) const {
-        return of(static_cast<double>(begin)) <= part && of(static_cast<double>(end)) >= part;
-    }
-
-  private:
-    int of(double position) const {
-        const int part_there = static_cast<int>(position / static_cast<double>(total) * num_parts);
-        return std::clamp(part_there, 0, num_parts - 1);
-    }
-};
-
-/// A check of some bytes, and the position of their middle. `find_fault` returns or throws the fault; empty:
-/// none.
-struct Check {
-    double middle = 0;
-    std::function<std::string()> find_fault;
-};
-
-/// The checks of a file. The first one covers the table and the bytes under `rest`, and has the position of
-/// the file's first byte. Each of the others covers one slab or asset.
-std::vector<Check> checks_of(const InputFile& file, double begin, std::vector<FileSlab> slabs,
-                             const std::vector<StoredAsset>& assets,
-                             const std::function<void()>& check_table) {
-    std::ranges::sort(slabs, {}, [](const FileSlab& slab) { return slab.stored.at; });
-    std::vector<ByteRange> checked;
-    for (const FileSlab& slab : slabs) checked.push_back(slab.bytes());
-    for (const StoredAsset& asset : assets) checked.push_back({asset.at, asset.num_bytes});
-    double position = begin + static_cast<double>(file.block().num_bytes);
-    for (const ByteRange& range : checked) position -= static_cast<double>(range.num_bytes);
-    std::vector<Check> checks = {{begin, [&file, check_table, checked] {
-                                      check_table();
-                                      check_rest(file, checked);
-                                      return std::string();
-                                  }}};
-    const auto add = [&](int64_t num_bytes, std::function<std::string()> find_fault) {
-        checks.push_back({position + static_cast<double>(num_bytes) / 2, std::move(find_fault)});
-        position += static_cast<double>(num_bytes);
-    };
-    for (const FileSlab& slab : slabs)
-        add(slab.bytes().num_bytes, [&file, slab] { return slab_fault(file, slab); });
-    for (const StoredAsset& asset : assets)
-        add(asset.num_bytes, [&file, asset] { return asset_fault(file, asset); });
-    return checks;
-}
-
 class FaultSearch {
   public:
-    FaultSearch(Checkpoint::Files& files, const Manifest& manifest, const Parts& parts, bool* unreadable)
-        : files_(files),
-          manifest_(manifest),
-          parts_(parts),
-          unreadable_(unreadable),
-          listed_(listed_slabs(manifest)) {}
+    FaultSearch(Checkpoint::Files& files, const Manifest& manifest, bool* unreadable)
+        : files_(files), manifest_(manifest), unreadable_(unreadable), listed_(listed_slabs(manifest)) {}
 
-    /// `begin`: the file's position among the bytes of all files.
-    void check_file(int number, int64_t begin) {
-        std::vector<Check> checks;
+    void check_file(int number) {
+        const InputFile* file = nullptr;
+        std::vector<FileSlab> slabs;
         try {
-            const InputFile& file = files_.open(manifest_, number);
-            const bool own = number == StoredSlab::kThisFile;
-            const auto check_table = [this, &file, own, number] {
-                if (manifest_.lists_slabs() && !own) check_listed(file, manifest_, listed_[number]);
-            };
-            checks = checks_of(file, static_cast<double>(begin), slabs_of(number),
-                               own ? manifest_.assets : std::vector<StoredAsset>(), check_table);
+            file = &files_.open(manifest_, number);
+            slabs = slabs_of(number);
         } catch (const std::exception& error) {
-            // Every part that needs the file fails here. The part with the first byte reports the error.
             note_failure(error, unreadable_);
-            if (parts_.has(static_cast<double>(begin)))
-                faults_.push_back(error.what() +
-                                  lost_tensors(manifest_, number, folder_of(files_.own.file().path())));
+            faults_.push_back(error.what() +
+                              lost_tensors(manifest_, number, folder_of(files_.own.file().path())));
             return;
         }
-        for (const Check& check : checks)
-            if (parts_.has(check.middle)) run(check);
+        std::ranges::sort(slabs, {}, [](const FileSlab& slab) { return slab.stored.at; });
+        const bool own = number == StoredSlab::kThisFile;
+        const std::vector<StoredAsset> assets = own ? manifest_.assets : std::vector<StoredAsset>();
+        note([&] {
+            std::vector<ByteRange> checked;
+            for (const FileSlab& slab : slabs) checked.push_back(slab.bytes());
+            for (const StoredAsset& asset : assets) checked.push_back({asset.at, asset.num_bytes});
+            if (manifest_.lists_slabs() && !own) check_listed(*file, manifest_, slabs);
+            check_rest(*file, std::move(checked));
+            return std::string();
+        });
+        for (const FileSlab& slab : slabs) note([&] { return slab_fault(*file, slab); });
+        for (const StoredAsset& asset : assets) note([&] { return asset_fault(*file, asset); });
     }
 
     std::vector<std::string> take() { return std::move(faults_); }
 
   private:
-    void run(const Check& check) {
+    /// Notes the fault that a check returns or throws; empty: none.
+    void note(const auto& find_fault) {
         try {
-            if (std::string fault = check.find_fault(); !fault.empty()) faults_.push_back(std::move(fault));
+            if (std::string fault = find_fault(); !fault.empty()) faults_.push_back(std::move(fault));
         } catch (const std::exception& error) {
             // A failed read is a fault too, because the bytes may be damaged.
             note_failure(error, unreadable_);
@@ -209,7 +158,6 @@ class FaultSearch {
 
     Checkpoint::Files& files_;
     const Manifest& manifest_;
-    Parts parts_;
     bool* unreadable_;
     std::map<int, std::vector<FileSlab>> listed_;
     std::vector<std::string> faults_;
@@ -219,16 +167,9 @@ class FaultSearch {
 
 std::vector<std::string> Checkpoint::faults(int part, int num_parts, bool* unreadable) const {
     ARGOSY_CHECK(part >= 0 && part < num_parts, "part {} of {}", part, num_parts);
-    const int64_t own_bytes = files_->own.block().num_bytes;
-    Parts parts{part, num_parts, own_bytes};
-    for (const StoredFile& file : manifest_.files) parts.total += file.num_bytes;
-    FaultSearch search(*files_, manifest_, parts, unreadable);
-    int64_t begin = 0;
-    for (int file = StoredSlab::kThisFile; file < std::ssize(manifest_.files); ++file) {
-        const int64_t num_bytes = file == StoredSlab::kThisFile ? own_bytes : manifest_.files[file].num_bytes;
-        if (parts.has_some(begin, begin + num_bytes)) search.check_file(file, begin);
-        begin += num_bytes;
-    }
+    FaultSearch search(*files_, manifest_, unreadable);
+    for (int file = StoredSlab::kThisFile + part; file < std::ssize(manifest_.files); file += num_parts)
+        search.check_file(file);
     return search.take();
 }
 

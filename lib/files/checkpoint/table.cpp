@@ -5,14 +5,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <concepts>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "base/error.h"
+#include "base/json_field.h"
 #include "base/strict_json.h"
 #include "h5/element_type.h"
 
@@ -23,11 +24,6 @@ using nlohmann::ordered_json;
 
 constexpr const char* kOwnLines = "\n";  // before each item of a list
 constexpr const char* kOneLine = "";
-
-/// A value as text in ASCII, for messages.
-std::string in_ascii(const ordered_json& value) {
-    return value.dump(-1, ' ', true, ordered_json::error_handler_t::replace);
-}
 
 /// Prints the fields of objects. UserError if a text is not UTF-8, or not the JSON object that it should be.
 class Printer {
@@ -66,7 +62,8 @@ class Printer {
         try {
             return ordered_json(value).dump();
         } catch (const ordered_json::exception&) {
-            throw UserError("a checkpoint holds only text in UTF-8, but this is not: {}", in_ascii(value));
+            throw UserError("a checkpoint holds only text in UTF-8, but this is not: {}",
+                            ordered_json(value).dump(-1, ' ', true, ordered_json::error_handler_t::replace));
         }
     }
     static std::string printed(const Hash& hash) { return printed(hash.hex()); }
@@ -81,98 +78,61 @@ class Printer {
     const char* separator_ = "";
 };
 
-/// A value as messages show it: as text, cut after kShown characters.
-std::string shown(const ordered_json& value) {
-    constexpr size_t kShown = 80;
-    const std::string text = in_ascii(value);
-    return text.size() <= kShown ? text : text.substr(0, kShown) + "...";
-}
-
-/// Reads the fields of one JSON object. Every error names the table; an error about a key names the key.
+/// Reads the fields of one JSON object.
 class Reader {
   public:
-    Reader(const ordered_json& object, const std::string& place) : object_(object), place_(place) {
-        if (!object.is_object()) throw UserError("{}: {} is not an object", place, shown(object));
-    }
+    explicit Reader(JsonField object) : object_(std::move(object)) { object_.members(); }
 
     bool has(const char* key) const { return object_.contains(key); }
 
-    void operator()(const char* key, std::string& text) const {
-        checked(key, value(key).is_string(), "a string").get_to(text);
-    }
-    void operator()(const char* key, bool& flag) const {
-        checked(key, value(key).is_boolean(), "true or false").get_to(flag);
-    }
-    void operator()(const char* key, int64_t& number) const {
-        checked(key, is_count(value(key)), "an integer in 0 .. 2^63 - 1").get_to(number);
-    }
+    void operator()(const char* key, std::string& text) const { text = object_[key].string(); }
+    void operator()(const char* key, bool& flag) const { flag = object_[key].boolean(); }
+    void operator()(const char* key, int64_t& number) const { number = count<int64_t>(object_[key]); }
     /// A file's number. The only negative number is kThisFile.
     void operator()(const char* key, int& file) const {
-        const bool is_this = value(key).is_number_integer() && value(key) == StoredSlab::kThisFile;
-        checked(key, is_this || is_count(value(key), kMaxInt), "a file's number").get_to(file);
+        file = object_[key].whole<int>(StoredSlab::kThisFile, std::numeric_limits<int>::max());
     }
-    void operator()(const char* key, std::vector<int64_t>& numbers) const {
-        const bool fits = std::ranges::all_of(list(key), [](auto& each) { return is_count(each); });
-        checked(key, fits, "a list of integers in 0 .. 2^63 - 1").get_to(numbers);
-    }
-    void operator()(const char* key, std::vector<int>& degrees) const {
-        const bool fits = std::ranges::all_of(list(key), [](auto& each) { return is_count(each, kMaxInt); });
-        checked(key, fits, "a list of counts below 2^31").get_to(degrees);
-    }
+    void operator()(const char* key, std::vector<int64_t>& numbers) const { read(object_[key], numbers); }
+    void operator()(const char* key, std::vector<int>& degrees) const { read(object_[key], degrees); }
     void operator()(const char* key, std::vector<GridCut>& cuts) const {
-        for (const ordered_json& each : list(key)) {
-            const bool fits = each.is_array() && each.size() == 3 &&
-                              std::ranges::all_of(each, [](auto& part) { return is_count(part, kMaxInt); });
-            checked(key, fits, "a list of [dim, parts, first]");
-            cuts.push_back({each[0].get<int>(), each[1].get<int>(), each[2].get<int>()});
+        for (const JsonField& each : object_[key].list()) {
+            std::vector<int> parts;
+            read(each, parts);
+            if (parts.size() != 3) each.refuse("is not a list of [dim, parts, first]");
+            cuts.push_back({parts[0], parts[1], parts[2]});
         }
     }
     void operator()(const char* key, Hash& hash) const {
-        const std::optional<Hash> parsed = parse_hash(text(key));
-        checked(key, parsed.has_value(), "32 lower-case hexadecimal digits");
-        hash = *parsed;
+        hash = known(key, parse_hash(object_[key].string()), "32 lower-case hexadecimal digits");
     }
     void operator()(const char* key, ElementType& type) const {
-        const std::optional<ElementType> known = h5::element_type_named(text(key));
-        checked(key, known.has_value(), "a known element type");
-        type = *known;
+        type = known(key, h5::element_type_named(object_[key].string()), "a known element type");
     }
     void object(const char* key, std::string& text) const {
-        text = checked(key, value(key).is_object(), "an object").dump();
+        object_[key].members();
+        text = object_[key].value().dump();
     }
     void list(const char* key, auto& items, const char*, auto read_fields) const {
-        for (const ordered_json& each : list(key)) read_fields(Reader(each, place_), items.emplace_back());
+        for (const JsonField& each : object_[key].list()) read_fields(Reader(each), items.emplace_back());
     }
-    const ordered_json& list(const char* key) const { return checked(key, value(key).is_array(), "a list"); }
     void new_line() const {}
 
   private:
-    static constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
-
-    const ordered_json& value(const char* key) const {
-        const auto found = object_.find(key);
-        if (found == object_.end()) throw UserError("{}: {} has no \"{}\"", place_, shown(object_), key);
-        return *found;
+    template <class T>
+    static T count(const JsonField& field) {
+        return field.whole<T>(0, std::numeric_limits<T>::max());
     }
-    std::string text(const char* key) const {
-        std::string result;
-        (*this)(key, result);
-        return result;
+    template <class T>
+    static void read(const JsonField& list, std::vector<T>& numbers) {
+        for (const JsonField& each : list.list()) numbers.push_back(count<T>(each));
     }
-    /// Whether a value is an integer from 0 to `max`. The JSON library parses non-negative integers as
-    /// unsigned and integers beyond 64 bits as floats, so no number wraps around.
-    static bool is_count(const ordered_json& value, int64_t max = std::numeric_limits<int64_t>::max()) {
-        return value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(max);
-    }
-    /// The value of the key. UserError, which says what was expected, unless it fits.
-    const ordered_json& checked(const char* key, bool fits, const char* expected) const {
-        if (!fits)
-            throw UserError("{}: \"{}\" is {}, which is not {}", place_, key, shown(value(key)), expected);
-        return value(key);
+    template <class T>
+    T known(const char* key, const std::optional<T>& value, const char* expected) const {
+        if (!value) object_[key].refuse(fmt::format("is {}, not {}", object_[key].shown(), expected));
+        return *value;
     }
 
-    const ordered_json& object_;
-    const std::string& place_;
+    JsonField object_;
 };
 
 /// A record that a Printer takes as const, and a Reader not.
@@ -236,11 +196,10 @@ constexpr auto kAllFields = [](Printer& print, const auto& item) { fields(print,
 /// Parses a table. Each entry of its lists goes to `take`, because a manifest may have hundreds of thousands.
 ordered_json parse_table(std::string_view text, const std::string& place, const JsonEntries& entries) {
     ordered_json rest = parse_json(text, place, entries);
-    const Reader reader(rest, place);
+    const JsonField root(rest, place);
     for (const std::string& key : entries.lists) {
-        const ordered_json& left = reader.list(key.c_str());
-        if (!left.empty())
-            throw UserError("{}: \"{}\" holds {}, which is not an object", place, key, shown(left[0]));
+        const std::vector<JsonField> left = root[key].list();
+        if (!left.empty()) root[key].refuse("holds " + left[0].shown() + ", which is not an object");
     }
     return rest;
 }
@@ -311,13 +270,13 @@ std::string to_json(const SavePlan& plan) {
 ShardTable parse_shard_table(std::string_view text, const std::string& place, const TableFile& file) {
     ShardTable table;
     const auto take = [&](const std::string&, const ordered_json& item) {
-        const Reader reader(item, place);
+        const Reader reader(JsonField(item, place));
         StoredTensor& tensor = table.tensors.emplace_back();
         fields(reader, tensor.info, "tensor");
         if (reader.has("at")) fields(reader, tensor.slabs.emplace_back());
     };
     const ordered_json rest = parse_table(text, place, {{"slabs"}, take});
-    Reader(rest, place)("set", table.set);
+    Reader(JsonField(rest, place))("set", table.set);
     check_table(table, place, file);
     return table;
 }
@@ -325,10 +284,10 @@ ShardTable parse_shard_table(std::string_view text, const std::string& place, co
 Manifest parse_manifest(std::string_view text, const std::string& place, const TableFile& file) {
     Manifest manifest;
     const auto take = [&](const std::string& key, const ordered_json& item) {
-        take_item(manifest, key, Reader(item, place));
+        take_item(manifest, key, Reader(JsonField(item, place)));
     };
     const ordered_json rest = parse_table(text, place, {{"files", "assets", "tensors"}, take});
-    const Reader reader(rest, place);
+    const Reader reader(JsonField(rest, place));
     reader("set", manifest.set);
     fields(reader, manifest.description);
     if (reader.has("grid")) {
@@ -343,11 +302,11 @@ Manifest parse_manifest(std::string_view text, const std::string& place, const T
 SavePlan parse_plan(std::string_view text, const std::string& place) {
     SavePlan plan;
     const auto take = [&](const std::string&, const ordered_json& item) {
-        fields(Reader(item, place), plan.tensors.emplace_back());
+        fields(Reader(JsonField(item, place)), plan.tensors.emplace_back());
         check_info(plan.tensors.back().info, place);
     };
     const ordered_json rest = parse_table(text, place, {{"tensors"}, take});
-    Reader(rest, place)("grid", plan.grid);
+    Reader(JsonField(rest, place))("grid", plan.grid);
     check_plan(plan, place);
     return plan;
 }

@@ -100,44 +100,6 @@ class LineDocuments : public DocumentReader {
     int64_t line_number_ = 0;
 };
 
-/// The lines between blank lines are a document, with the line breaks between them.
-class Paragraphs : public DocumentReader {
-  public:
-    explicit Paragraphs(const InputRange& range) : range_(range), lines_(range.path) {}
-
-    bool next(DocumentBatch& batch) override {
-        batch = {.kind = DocumentBatch::Kind::Text, .range = range_, .source = lines_.source().name()};
-        std::string_view line;
-        while (batch.bytes.size() < kBatchBytes && lines_.next(line)) {
-            ++line_number_;
-            if (is_blank(line)) {
-                end_paragraph(batch);
-                continue;
-            }
-            if (paragraph_.empty())
-                first_line_ = line_number_;
-            else
-                paragraph_ += '\n';
-            paragraph_ += without_return(line);
-        }
-        if (batch.bytes.size() < kBatchBytes) end_paragraph(batch);  // the input has ended
-        return batch.size() > 0;
-    }
-
-    int64_t stored_bytes_read() const override { return lines_.source().stored_bytes_read(); }
-
-  private:
-    void end_paragraph(DocumentBatch& batch) {
-        if (!paragraph_.empty()) batch.add(paragraph_, first_line_);
-        paragraph_.clear();
-    }
-
-    InputRange range_;
-    LineReader lines_;
-    std::string paragraph_;
-    int64_t line_number_ = 0, first_line_ = 0;
-};
-
 /// The whole input is a document.
 class WholeFile : public DocumentReader {
   public:
@@ -204,15 +166,8 @@ std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const In
     const InputFormat format = format_of(range.path, options);
     if (format == InputFormat::Parquet) return options.open_parquet(range, options.column);
     if (format == InputFormat::Jsonl) return std::make_unique<LineDocuments>(range, JsonLine);
-    switch (options.text_document) {
-        case TextDocument::File:
-            return std::make_unique<WholeFile>(range);
-        case TextDocument::Line:
-            return std::make_unique<LineDocuments>(range, Text);
-        case TextDocument::Paragraph:
-            return std::make_unique<Paragraphs>(range);
-    }
-    return nullptr;
+    if (options.text_document == TextDocument::File) return std::make_unique<WholeFile>(range);
+    return std::make_unique<LineDocuments>(range, Text);
 }
 
 std::unique_ptr<DocumentReader> refuse_parquet(const InputRange& range, const std::string& /*column*/) {

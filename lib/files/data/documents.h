@@ -18,9 +18,9 @@ namespace argosy::data {
 /// JSONL.
 enum class InputFormat { Auto, Jsonl, Text, Parquet };
 
-/// A document of a text file: the whole file with every byte of it, a line that is not blank, or the lines
-/// between blank lines. A line ends with "\n" or "\r\n".
-enum class TextDocument { File, Line, Paragraph };
+/// A document of a text file: the whole file with every byte of it, or a line that is not blank. A line ends
+/// with "\n" or "\r\n".
+enum class TextDocument { File, Line };
 
 /// The part of an input whose documents begin in bytes begin .. end-1. Only a JSONL file that is not
 /// compressed has parts.

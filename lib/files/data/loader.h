@@ -29,9 +29,8 @@ struct WeightedSource {
 class Loader {
   public:
     /// Mixes the sources by their weights (mixture_order.h). Each source has epochs of its own. Throws
-    /// UserError if a source holds no sample of that length or no token that counts, if positions within
-    /// documents are wanted and a file does not say where documents begin, and if the tokenizers of the files
-    /// differ.
+    /// UserError if a source holds no sample of that length or no token that counts, and if the tokenizers of
+    /// the files differ.
     Loader(std::vector<WeightedSource> sources, const LoaderOptions& options);
 
     /// One source, of one file or of the files of a folder.
@@ -67,7 +66,7 @@ class Loader {
     std::string fingerprint() const;
 
     /// A hash, in hex, of fingerprint() and of the checksums that the files have: it differs between files of
-    /// the same numbers, too. Files of Megatron and of format version 1 have no checksums.
+    /// the same numbers, too. Files of Megatron have no checksums.
     std::string digest() const;
     /// The paths of the sources, for messages: "a.h5, b.h5".
     std::string paths() const;

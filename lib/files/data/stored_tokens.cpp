@@ -32,19 +32,16 @@ void check_layout(const h5::Dataset& tokens) {
 
 int64_t read_version(const h5::Dataset& tokens) {
     const int64_t version = tokens.integer_attribute("format_version");
-    if (version >= token_format::kVersionWithoutChecks && version <= token_format::kVersionWithLossMask)
-        return version;
-    throw UserError("{} has format version {}; this program reads {} to {}", tokens.place(), version,
-                    token_format::kVersionWithoutChecks, token_format::kVersionWithLossMask);
+    if (version == token_format::kVersion || version == token_format::kVersionWithLossMask) return version;
+    throw UserError("{} has format version {}; this program reads {} and {}", tokens.place(), version,
+                    token_format::kVersion, token_format::kVersionWithLossMask);
 }
 
-TokenInfo read_info(const h5::Dataset& tokens, int64_t version) {
+TokenInfo read_info(const h5::Dataset& tokens) {
     TokenInfo info{.vocab_size = tokens.integer_attribute("vocab_size"),
                    .end_of_text = tokens.integer_attribute("end_of_text"),
                    .tokenizer = tokens.string_attribute("tokenizer"),
-                   .tokenizer_digest = version == token_format::kVersionWithoutChecks
-                                           ? ""
-                                           : tokens.string_attribute("tokenizer_digest")};
+                   .tokenizer_digest = tokens.string_attribute("tokenizer_digest")};
     if (info.vocab_size < 1 || info.vocab_size > kMaxVocabSize) {
         throw UserError("{} has vocab_size {}; it must be in 1 .. {}", tokens.place(), info.vocab_size,
                         kMaxVocabSize);
@@ -109,7 +106,7 @@ void check_end(const std::filesystem::path& path, const StoredArray& array) {
                       path.string(), file_bytes, array.content, array.end());
 }
 
-/// Reads where the arrays are that a file of version 1 lacks.
+/// Reads where the arrays other than the tokens are.
 void locate_rest(const h5::File& file, int64_t version, StoredTokens& stored) {
     using token_format::num_blocks;
     stored.documents = locate_numbers(file, token_format::kDocuments, {}, "the offsets of documents");
@@ -129,14 +126,14 @@ StoredTokens locate_in_hdf5(const std::filesystem::path& path) {
     const h5::Dataset tokens = file.open_dataset(token_format::kTokens);
     check_layout(tokens);
     const int64_t version = read_version(tokens);
-    StoredTokens stored{.path = path, .index_path = path, .info = read_info(tokens, version)};
+    StoredTokens stored{.path = path, .index_path = path, .info = read_info(tokens)};
     stored.tokens = {.num_elements = tokens.num_elements(),
                      .element_bytes = size_bytes(*tokens.type()),
                      .offset = tokens.offset(),
                      .content = "tokens"};
     stored.counted_tokens = stored.tokens.num_elements;
     check_end(path, stored.tokens);
-    if (version != token_format::kVersionWithoutChecks) locate_rest(file, version, stored);
+    locate_rest(file, version, stored);
     return stored;
 }
 

@@ -33,7 +33,7 @@ std::string tokenizer_file_digest(const std::filesystem::path& path);
 
 /// The format on disk, shared by the reader and the writer.
 namespace token_format {
-inline constexpr int64_t kVersion = 2, kVersionWithoutChecks = 1, kVersionWithLossMask = 3;
+inline constexpr int64_t kVersion = 2, kVersionWithLossMask = 3;
 inline constexpr const char *kTokens = "tokens", *kDocuments = "document_offsets", *kChecksums = "checksums",
                             *kLossMask = "loss_mask";
 inline constexpr int64_t kBlockBytes = int64_t{1} << 24;  // of one array, for each checksum
@@ -67,10 +67,6 @@ struct StoredTokens {
     int64_t counted_tokens = 0;  // tokens that count as targets
     int64_t checksums_hash = 0;  // of all checksums; 0: the file has none
     bool is_megatron() const { return path != index_path; }
-
-    /// Whether the file says where documents begin: by its table of documents or, in a file of version 1, by
-    /// the token that ends one.
-    bool knows_documents() const { return documents.num_elements > 0 || info.end_of_text != kNoEndOfText; }
 };
 
 /// Reads the description of a token file or, if the path ends in .bin, of an indexed dataset of Megatron.

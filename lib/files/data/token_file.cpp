@@ -68,9 +68,8 @@ TokenFile::TokenFile(const std::filesystem::path& path, TokenChecks checks)
     : TokenFile(locate_tokens(path),
                 checks == TokenChecks::None ? nullptr : std::make_shared<CheckBudget>()) {}
 
-std::optional<int64_t> TokenFile::num_documents() const {
+int64_t TokenFile::num_documents() const {
     const int64_t entries = stored_.documents.num_elements;
-    if (entries == 0) return {};
     return stored_.is_megatron() ? entries - 1 : entries;
 }
 
@@ -109,7 +108,7 @@ int64_t TokenFile::number(const StoredArray& array, int64_t element) const {
 
 /// The number of the document's first token. REQUIRES: 0 <= document <= num_documents().
 int64_t TokenFile::document_start(int64_t document) const {
-    if (document == *num_documents()) return size();
+    if (document == num_documents()) return size();
     const int64_t start = number(stored_.documents, document);
     if (!stored_.is_megatron()) return start;
     const int64_t num_sequences = stored_.sequences.num_elements;
@@ -121,7 +120,7 @@ int64_t TokenFile::document_start(int64_t document) const {
 }
 
 int64_t TokenFile::first_document_after(int64_t token) const {
-    int64_t begin = 0, end = *num_documents();
+    int64_t begin = 0, end = num_documents();
     while (begin < end) {
         const int64_t middle = begin + (end - begin) / 2;
         if (document_start(middle) > token) {
@@ -134,18 +133,8 @@ int64_t TokenFile::first_document_after(int64_t token) const {
 }
 
 void TokenFile::copy_positions(int64_t begin, int64_t count, int64_t* out) const {
-    ARGOSY_CHECK(knows_documents());
-    if (!num_documents()) {  // version 1: a document begins after the token that ends the one before
-        copy(begin, count, out);
-        for (int64_t i = 0, position = 0; i < count; ++i, ++position) {
-            const bool is_end = out[i] == stored_.info.end_of_text;
-            out[i] = position;
-            if (is_end) position = -1;
-        }
-        return;
-    }
     int64_t next = first_document_after(begin);
-    const auto start_of_next = [&] { return next < *num_documents() ? document_start(next) : size(); };
+    const auto start_of_next = [&] { return next < num_documents() ? document_start(next) : size(); };
     int64_t start = start_of_next();
     for (int64_t i = 0, position = 0; i < count; ++i, ++position) {
         for (; start <= begin + i; ++next, start = start_of_next()) position = 0;
@@ -230,7 +219,6 @@ std::optional<std::string> TokenFile::loss_mask_fault() const {
 
 /// Documents are ordered; an empty document begins where the next one does.
 std::optional<std::string> TokenFile::documents_fault() const {
-    if (!num_documents()) return {};
     const StoredArray& documents = stored_.documents;
     for (int64_t block = 0; !checksums_.empty() && block < token_format::num_blocks(documents.num_bytes());
          ++block) {
@@ -239,7 +227,7 @@ std::optional<std::string> TokenFile::documents_fault() const {
                            block * kBlockBytes / documents.element_bytes);
     }
     int64_t before = 0;
-    for (int64_t i = 0; i < *num_documents(); ++i) {
+    for (int64_t i = 0; i < num_documents(); ++i) {
         const int64_t offset = document_start(i);
         if (offset < before || offset > size() || (i == 0 && offset != 0)) {
             return fmt::format(

@@ -53,8 +53,7 @@ class TokenFile {
     /// Number of tokens in the stream.
     int64_t size() const { return stored_.tokens.num_elements; }
 
-    /// Number of documents; none in a file of version 1, which does not store them.
-    std::optional<int64_t> num_documents() const;
+    int64_t num_documents() const;
 
     /// Copies tokens begin .. begin+count-1 to `out`. Throws UserError if one of them is outside the
     /// vocabulary, and DamageError if a block of the range does not match its
@@ -65,11 +64,8 @@ class TokenFile {
     /// A file without a loss mask costs nothing. Throws DamageError and REQUIRES as copy().
     void mask_targets(int64_t begin, int64_t count, int64_t* targets) const;
 
-    bool knows_documents() const { return stored_.knows_documents(); }
-
     /// Writes the positions of tokens begin .. begin+count-1 in their documents to `out`. Positions in the
-    /// first document count from `begin`. Throws DamageError as copy() does. REQUIRES: as copy(), and
-    /// knows_documents().
+    /// first document count from `begin`. Throws DamageError and REQUIRES as copy().
     void copy_positions(int64_t begin, int64_t count, int64_t* out) const;
 
     /// Reads the whole file and returns what is wrong with it, a line for each fault; of damaged blocks at

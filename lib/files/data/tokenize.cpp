@@ -10,7 +10,6 @@
 #include "base/output.h"
 #include "base/program.h"
 #include "base/strict_json.h"
-#include "data/statistics.h"
 #include "data/token_writer.h"
 
 namespace argosy::data {
@@ -90,7 +89,6 @@ class TokenizeJob::Builder {
             rest_of_mask = rest_of_mask.subspan(mask_size);
         }
         for (const uint32_t token : documents.tokens) largest_ = std::max(largest_, token);
-        statistics_.add(documents.tokens);
     }
 
     void count(int64_t num_skipped, int64_t num_repaired) {
@@ -114,10 +112,7 @@ class TokenizeJob::Builder {
                 .vocab_size = info.vocab_size,
                 .counted_tokens = writer_.counted_tokens(),
                 .num_skipped = num_skipped_,
-                .num_repaired = num_repaired_,
-                .unigram_entropy = statistics_.unigram_entropy(),
-                .bigram_entropy = statistics_.bigram_entropy(),
-                .bigram_tokens = statistics_.bigram_tokens()};
+                .num_repaired = num_repaired_};
     }
 
   private:
@@ -151,7 +146,6 @@ class TokenizeJob::Builder {
     const tokenizer::Tokenizer& tokenizer_;
     TokenWriter writer_;
     std::optional<RecordKind> kind_;
-    StreamStatistics statistics_;
     uint32_t largest_ = 0;
     int64_t num_skipped_ = 0, num_repaired_ = 0;
 };

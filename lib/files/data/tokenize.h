@@ -30,15 +30,11 @@ struct TokenizeOptions {
     std::function<void(double share, int64_t num_bytes, const char* what)> progress = nullptr;
 };
 
-/// Entropies in nats per token (data/statistics.h).
 struct TokenizeResult {
     int64_t num_tokens = 0, num_documents = 0, vocab_size = 0;
     int64_t counted_tokens = 0;  // tokens that count as targets
     int64_t num_skipped = 0;     // records that could not be read
     int64_t num_repaired = 0;    // texts with malformed UTF-8, which is read as U+FFFD
-    double unigram_entropy = 0, bigram_entropy = 0;
-    /// Number of tokens that bigram_entropy covers: all, unless they have too many distinct pairs.
-    int64_t bigram_tokens = 0;
 };
 
 /// One process of several that make a token file together. Every process makes one from the same options.

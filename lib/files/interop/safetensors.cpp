@@ -42,72 +42,6 @@ std::vector<SafetensorsEntry> read_header(const RawFile& file) {
     return entries;
 }
 
-/// Reads "weight_map" in the root object. Ignores the values of all other keys ("metadata").
-class IndexReader : public StrictJson {
-  public:
-    using StrictJson::StrictJson;
-    std::map<std::string, std::string> take() {
-        if (!has_map_) refuse("", fmt::format("\"{}\" is missing", kMap));
-        return std::move(files_);
-    }
-
-  private:
-    static constexpr const char* kMap = "weight_map";
-
-    /// in_map() is true inside "weight_map", in_other_value() inside the value of any other key of the root.
-    bool in_map() const { return depth() == 2 && key_ == kMap; }
-    bool in_other_value() const { return depth() >= 1 && key_ != kMap && !key_.empty(); }
-
-    std::string where() const override {
-        if (in_map() && !tensor_.empty()) return fmt::format("\"{}\": tensor {}", kMap, shown(tensor_));
-        return key_.empty() ? "the index" : shown(key_);
-    }
-
-    /// REQUIRES: `what` is not the name of a file beside the index.
-    bool skip(const std::string& what) const {
-        if (in_map()) {
-            refuse(where(), fmt::format("its file is {}, which is not the name of a .safetensors file beside "
-                                        "the index",
-                                        what));
-        }
-        if (!in_other_value()) unexpected(what);
-        return true;
-    }
-
-    void enter_object() override {
-        const bool root = depth() == 0, map = depth() == 1 && key_ == kMap;
-        if (!root && !map) skip("an object");
-    }
-    void leave_object() override { tensor_.clear(); }
-    void enter_list() override { skip("a list"); }
-
-    void take_key(std::string& key) override {
-        if (depth() == 1) {
-            has_map_ = has_map_ || key == kMap;
-            key_ = key;
-        } else if (in_map()) {
-            tensor_ = key;
-        }
-    }
-
-    bool string(std::string& value) override {
-        const bool beside = value.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos;
-        if (!in_map() || !beside || !value.ends_with(".safetensors")) return skip(shown(value));
-        files_.emplace(tensor_, value);
-        return true;
-    }
-
-    bool null() override { return skip("null"); }
-    bool boolean(bool value) override { return skip(value ? "true" : "false"); }
-    bool number_integer(int64_t value) override { return skip(std::to_string(value)); }
-    bool number_unsigned(uint64_t value) override { return skip(std::to_string(value)); }
-    bool number_float(double, const std::string& text) override { return skip(text); }
-
-    bool has_map_ = false;
-    std::string key_, tensor_;
-    std::map<std::string, std::string> files_;
-};
-
 }  // namespace
 
 Safetensors::Safetensors(const fs::path& path) : place_(path.string()) {
@@ -193,9 +127,25 @@ void SafetensorsWriter::write(size_t index, int64_t from, std::span<const std::b
 }
 
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& place) {
-    IndexReader reader(place);
-    reader.read(text);
-    return reader.take();
+    const nlohmann::ordered_json index = parse_json(text, place);
+    if (!index.is_object()) throw UserError("{}: {} does not belong there", place, shown_value(index));
+    const auto map = index.find("weight_map");
+    if (map == index.end()) throw UserError("{}: \"weight_map\" is missing", place);
+    if (!map->is_object())
+        throw UserError("{}: \"weight_map\": {} does not belong there", place, shown_value(*map));
+    std::map<std::string, std::string> file_of_tensor;
+    for (const auto& [tensor, file] : map->items()) {
+        const std::string name = file.is_string() ? file.get<std::string>() : "";
+        if (name.find_first_of(std::string_view("/\\\0", 3)) != name.npos ||
+            !name.ends_with(".safetensors")) {
+            throw UserError(
+                "{}: \"weight_map\": tensor {}: its file is {}, which is not the name of a .safetensors file "
+                "beside the index",
+                place, shown(tensor), shown_value(file));
+        }
+        file_of_tensor.emplace(tensor, name);
+    }
+    return file_of_tensor;
 }
 
 std::string safetensors_index_json(const std::map<std::string, std::string>& file_of_tensor,

@@ -18,6 +18,7 @@ namespace argosy::interop {
 namespace {
 
 using checkpoint::TensorInfo;
+using nlohmann::ordered_json;
 
 struct TypeName {
     const char* name;
@@ -40,130 +41,77 @@ std::optional<int64_t> product(int64_t a, int64_t b) {
     return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
 }
 
-/// Reads a header. The root object holds tensors and "__metadata__". A tensor holds dtype, shape and
-/// data_offsets; shape and data_offsets are lists.
-class HeaderReader : public StrictJson {
-  public:
-    using StrictJson::StrictJson;
-    std::vector<SafetensorsEntry> take() { return std::move(entries_); }
+[[noreturn]] void refuse_value(const std::string& where, const ordered_json& value) {
+    throw UserError("{}: {} does not belong there", where, shown_value(value));
+}
 
-  private:
-    static constexpr const char* kMetadata = "__metadata__";
-    static constexpr size_t kMaxDims = 64;
-    enum class In { Nothing, Root, Metadata, Tensor, List };
-
-    std::string where() const override {
-        if (in_ == In::Nothing || name_.empty()) return "the header";
-        return (in_ == In::Metadata ? "" : "tensor ") + shown(name_) +
-               (field_.empty() ? "" : ": " + shown(field_));
+ElementType read_type(const ordered_json& value, const std::string& where) {
+    if (!value.is_string()) refuse_value(where, value);
+    const auto& name = value.get_ref<const std::string&>();
+    const auto found = std::ranges::find_if(kTypes, [&](const TypeName& type) { return type.name == name; });
+    if (found == kTypes.end()) {
+        throw UserError("{}: elements of type {} are not supported; supported are {}", where, shown(name),
+                        "F64, F32, BF16, F16, I64, U32, U16 and U8");
     }
+    return found->type;
+}
 
-    void enter_object() override {
-        if (in_ == In::Nothing) {
-            in_ = In::Root;
-        } else if (in_ == In::Root) {
-            in_ = name_ == kMetadata ? In::Metadata : In::Tensor;
-            fields_.clear();
-            field_.clear();
-        } else {
-            unexpected("an object");
-        }
+std::vector<int64_t> read_numbers(const ordered_json& list, const std::string& where) {
+    constexpr size_t kMaxDims = 64;
+    if (!list.is_array()) refuse_value(where, list);
+    if (list.size() > kMaxDims) throw UserError("{}: more than {} numbers", where, kMaxDims);
+    for (const ordered_json& number : list) {
+        if (!number.is_number()) refuse_value(where, number);
+        if (number.is_number_float())
+            throw UserError("{}: {} is not a whole number, or too large", where, number.dump());
+        if (!number.is_number_unsigned()) throw UserError("{}: {} is negative", where, number.dump());
+        if (number.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+            throw UserError("{}: {} is too large", where, number.dump());
     }
+    return list.get<std::vector<int64_t>>();
+}
 
-    void leave_object() override {
-        if (in_ == In::Tensor) finish_tensor();
-        in_ = in_ == In::Root ? In::Nothing : In::Root;
-        field_.clear();
-        name_.clear();
+int64_t num_bytes(const TensorInfo& tensor, const std::string& where) {
+    std::optional<int64_t> bytes = size_bytes(tensor.type);
+    for (const int64_t extent : tensor.shape) {
+        bytes = product(*bytes, extent);
+        if (!bytes)
+            throw UserError("{}: its shape [{}] has too many elements", where, fmt::join(tensor.shape, ", "));
     }
+    return *bytes;
+}
 
-    void take_key(std::string& key) override {
-        if (in_ == In::Root) {
-            name_ = key;
-            return;
-        }
-        fields_.insert(key);
-        field_ = key;
-        if (in_ == In::Tensor && key != "dtype" && key != "shape" && key != "data_offsets") {
-            refuse("tensor " + shown(name_), "the key " + shown(key) + " is not a key of the format");
-        }
+/// `where` names the file and the tensor.
+SafetensorsEntry read_entry(const std::string& name, const ordered_json& tensor, const std::string& where) {
+    if (!tensor.is_object()) refuse_value(where, tensor);
+    for (const auto& [key, value] : tensor.items()) {
+        if (key != "dtype" && key != "shape" && key != "data_offsets")
+            throw UserError("{}: the key {} is not a key of the format", where, shown(key));
     }
-
-    bool string(std::string& value) override {
-        if (in_ == In::Metadata) return true;
-        if (in_ != In::Tensor || field_ != "dtype") unexpected(shown(value));
-        const auto found =
-            std::ranges::find_if(kTypes, [&](const TypeName& type) { return type.name == value; });
-        if (found == kTypes.end()) {
-            refuse(where(), fmt::format("elements of type {} are not supported; supported are {}",
-                                        shown(value), "F64, F32, BF16, F16, I64, U32, U16 and U8"));
-        }
-        type_ = found->type;
-        return true;
+    const auto read = [&](const char* key, auto* read_value) {
+        if (!tensor.contains(key)) throw UserError("{}: \"{}\" is missing", where, key);
+        return read_value(tensor[key], fmt::format("{}: \"{}\"", where, key));
+    };
+    const TensorInfo info{name, read("dtype", read_type), read("shape", read_numbers)};
+    const std::vector<int64_t> offsets = read("data_offsets", read_numbers);
+    if (offsets.size() != 2)
+        throw UserError("{}: \"data_offsets\" are {} numbers, not 2", where, offsets.size());
+    if (offsets[0] > offsets[1]) {
+        throw UserError("{}: it begins at byte {}, after its end at byte {}", where, offsets[0], offsets[1]);
     }
-
-    void enter_list() override {
-        if (in_ != In::Tensor || field_ == "dtype") unexpected("a list");
-        in_ = In::List;
-        list_.clear();
+    const int64_t expected = num_bytes(info, where), found = offsets[1] - offsets[0];
+    if (expected != found) {
+        throw UserError("{}: elements {} of shape [{}] are {} bytes, but its offsets leave {}", where,
+                        h5::name(info.type), fmt::join(info.shape, ", "), expected, found);
     }
+    return {info, offsets[0]};
+}
 
-    void leave_list() override {
-        in_ = In::Tensor;
-        (field_ == "shape" ? shape_ : offsets_) = list_;
-    }
-
-    bool number_unsigned(uint64_t value) override {
-        if (in_ != In::List) unexpected(std::to_string(value));
-        if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-            refuse(where(), fmt::format("{} is too large", value));
-        }
-        if (list_.size() == kMaxDims) refuse(where(), fmt::format("more than {} numbers", kMaxDims));
-        list_.push_back(static_cast<int64_t>(value));
-        return true;
-    }
-
-    bool number_integer(int64_t value) override { refuse(where(), fmt::format("{} is negative", value)); }
-    bool number_float(double, const std::string& text) override {
-        refuse(where(), text + " is not a whole number, or too large");
-    }
-
-    void finish_tensor() {
-        const std::string tensor = "tensor " + shown(name_);
-        for (const char* field : {"dtype", "shape", "data_offsets"}) {
-            if (!fields_.contains(field)) refuse(tensor, fmt::format("\"{}\" is missing", field));
-        }
-        if (offsets_.size() != 2)
-            refuse(tensor, fmt::format("\"data_offsets\" are {} numbers, not 2", offsets_.size()));
-        if (offsets_[0] > offsets_[1]) {
-            refuse(tensor,
-                   fmt::format("it begins at byte {}, after its end at byte {}", offsets_[0], offsets_[1]));
-        }
-        const int64_t expected = num_bytes(tensor), found = offsets_[1] - offsets_[0];
-        if (expected != found) {
-            refuse(tensor, fmt::format("elements {} of shape [{}] are {} bytes, but its offsets leave {}",
-                                       h5::name(type_), fmt::join(shape_, ", "), expected, found));
-        }
-        entries_.push_back({{name_, type_, shape_}, offsets_[0]});
-    }
-
-    int64_t num_bytes(const std::string& tensor) const {
-        std::optional<int64_t> bytes = size_bytes(type_);
-        for (const int64_t extent : shape_) {
-            bytes = product(*bytes, extent);
-            if (!bytes)
-                refuse(tensor, fmt::format("its shape [{}] has too many elements", fmt::join(shape_, ", ")));
-        }
-        return *bytes;
-    }
-
-    In in_ = In::Nothing;
-    std::string name_, field_;
-    std::set<std::string> fields_;
-    ElementType type_ = ElementType::Float32;
-    std::vector<int64_t> list_, shape_, offsets_;
-    std::vector<SafetensorsEntry> entries_;
-};
+void check_metadata(const ordered_json& metadata, const std::string& where) {
+    if (!metadata.is_object()) refuse_value(where, metadata);
+    for (const auto& [key, value] : metadata.items())
+        if (!value.is_string()) refuse_value(where + ": " + shown(key), value);
+}
 
 /// Sorts by offset, and requires that the tensors cover the data without gap or overlap.
 void check_coverage(std::vector<SafetensorsEntry>& entries, int64_t data_bytes, const std::string& place) {
@@ -215,9 +163,16 @@ std::vector<SafetensorsEntry> parse_safetensors_header(std::string_view text, in
         throw UserError("{}: the header begins with {}, not with an opening brace", place,
                         shown(text.substr(0, 1)));
     }
-    HeaderReader reader(place);
-    reader.read(text);
-    std::vector<SafetensorsEntry> entries = reader.take();
+    constexpr const char* kMetadata = "__metadata__";
+    std::vector<SafetensorsEntry> entries;
+    const ordered_json header = parse_json(text, place);
+    for (const auto& [name, value] : header.items()) {
+        if (name == kMetadata) {
+            check_metadata(value, place + ": " + shown(name));
+        } else {
+            entries.push_back(read_entry(name, value, place + ": tensor " + shown(name)));
+        }
+    }
     check_coverage(entries, data_bytes, place);
     return entries;
 }

@@ -7,7 +7,6 @@
 #include "base/strict_json.h"
 #include "tokenizer/bpe_tokenizer.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/json_field.h"
 #include "tokenizer/tokenizer_file.h"
 
 namespace argosy::tokenizer {
@@ -242,7 +241,7 @@ std::vector<std::string> listed_specials(const JsonField& list) {
     if (list.is_null()) return {"<unk>", "<s>", "</s>"};
     std::vector<std::string> names;
     for (const JsonField& entry : list.list()) {
-        if (entry["rank"].id() != names.size())
+        if (read_id(entry["rank"]) != names.size())
             entry["rank"].refuse(fmt::format("is not {}: the ranks must be 0, 1, 2 ...", names.size()));
         names.push_back(entry["token_str"].string());
     }
@@ -259,7 +258,7 @@ std::vector<std::string> read_tekken_tokens(const JsonField& vocab, size_t count
     for (const JsonField& entry : std::span(entries).first(count)) {
         auto token = decode_base64(entry["token_bytes"].string());
         if (!token) entry["token_bytes"].refuse("is not base 64");
-        if (entry["rank"].id() != tokens.size())
+        if (read_id(entry["rank"]) != tokens.size())
             entry["rank"].refuse(fmt::format("is not {}: the ranks must be 0, 1, 2 ...", tokens.size()));
         tokens.push_back(std::move(*token));
     }
@@ -309,8 +308,8 @@ bool is_tekken(const nlohmann::ordered_json& json) {
 std::unique_ptr<Tokenizer> read_tekken(const TokenizerFile& file, const nlohmann::ordered_json& json) {
     const std::string name = file.path.string();
     const JsonField root(json, name), config = root["config"];
-    const uint32_t vocab_size = config["default_vocab_size"].id();
-    const uint32_t num_specials = config["default_num_special_tokens"].id();
+    const uint32_t vocab_size = read_id(config["default_vocab_size"]);
+    const uint32_t num_specials = read_id(config["default_num_special_tokens"]);
     const std::vector<std::string> specials = listed_specials(root["special_tokens"]);
     if (num_specials >= vocab_size || specials.size() > num_specials) {
         config.refuse(

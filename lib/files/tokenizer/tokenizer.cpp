@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/raw_file.h"
 #include "base/strict_json.h"
-#include "tokenizer/json_field.h"
 #include "tokenizer/tokenizer_file.h"
 
 namespace argosy::tokenizer {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/json_field.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::tokenizer {
@@ -24,6 +25,9 @@ struct TokenizerFile {
 
 /// XXH3-128 in hex.
 std::string digest_of(const std::string& content);
+
+/// The id of a token, or another number below 2^31.
+inline uint32_t read_id(const JsonField& field) { return field.whole<uint32_t>(0, (1u << 31) - 1); }
 
 /// The contents of a folder's files by name: those of kFileNames, and tokenizer_config.json and
 /// special_tokens_map.json, which name tokens. If both name one, as `eos_token` for example,

@@ -69,12 +69,12 @@ std::vector<AddedToken> read_added_tokens(const JsonField& list, const BpeVocabu
         entry.allow_only({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
         const bool special = entry["special"].boolean(false);
         const AddedToken token = {.content = entry["content"].string(),
-                                  .id = entry["id"].id(),
+                                  .id = read_id(entry["id"]),
                                   .special = special,
-                                  .single_word = entry["single_word"].boolean(false),
                                   .lstrip = entry["lstrip"].boolean(false),
                                   .rstrip = entry["rstrip"].boolean(false),
                                   .normalized = entry["normalized"].boolean(!special)};
+        if (entry["single_word"].boolean(false)) entry["single_word"].refuse("must be false");
         if (token.content.empty()) entry["content"].refuse("is empty");
         if (!contents.insert(token.content).second)
             entry["content"].refuse("is " + shown(token.content) + ", as in an earlier entry");
@@ -138,7 +138,7 @@ std::optional<uint32_t> find_token(const std::optional<std::string>& name, const
 
 BpeModelFile read_bpe_model(const JsonField& model) {
     if (!model["type"].is_null() && model["type"].string() != "BPE")
-        model["type"].refuse("is " + model["type"].shown_value() + "; only BPE is supported");
+        model["type"].refuse("is " + model["type"].shown() + "; only BPE is supported");
     // A vocabulary that has every byte never needs unk_token, fuse_unk and byte_fallback.
     model.allow_only({"type", "dropout", "unk_token", "continuing_subword_prefix", "end_of_word_suffix",
                       "fuse_unk", "byte_fallback", "ignore_merges", "vocab", "merges"});
@@ -152,7 +152,7 @@ BpeModelFile read_bpe_model(const JsonField& model) {
     file.vocabulary.reserve(vocab.members().size());
     for (const auto& [token, id] : vocab.members()) {
         if (!id.is_number_unsigned()) vocab.refuse("gives " + shown(token) + " an id that is not a number");
-        file.vocabulary.emplace(token, JsonField(id, vocab.file()).id());
+        file.vocabulary.emplace(token, read_id(JsonField(id, vocab.file())));
     }
     file.ignore_merges = model["ignore_merges"].boolean(false);
     read_merges(model["merges"], file);
@@ -167,7 +167,7 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file,
     root.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
                      "post_processor", "decoder", "model"});
     if (!root["version"].is_null() && root["version"].string() != "1.0")
-        root["version"].refuse("is " + root["version"].shown_value() + "; only 1.0 is known");
+        root["version"].refuse("is " + root["version"].shown() + "; only 1.0 is known");
     for (const char* key : {"truncation", "padding"})
         if (!root[key].is_null()) root[key].refuse("must be null, because texts are encoded whole");
 

@@ -2,8 +2,8 @@
 // is not supported is refused with its key.
 #pragma once
 
+#include "base/json_field.h"
 #include "tokenizer/bpe_tokenizer.h"
-#include "tokenizer/json_field.h"
 
 namespace argosy::tokenizer {
 

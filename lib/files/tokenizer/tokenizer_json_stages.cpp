@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "tokenizer/byte_level.h"
+#include "tokenizer/tokenizer_file.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace argosy::tokenizer {
@@ -9,7 +10,7 @@ namespace {
 const std::string& type_of(const JsonField& stage) { return stage["type"].string(); }
 
 [[noreturn]] void refuse_type(const JsonField& stage, const char* supported) {
-    stage["type"].refuse("is " + stage["type"].shown_value() + "; supported are " + supported);
+    stage["type"].refuse("is " + stage["type"].shown() + "; supported are " + supported);
 }
 
 /// The pattern that matches a text itself.
@@ -24,17 +25,6 @@ std::string escaped(const std::string& text) {
     return pattern;
 }
 
-Split::Behavior read_behavior(const JsonField& behavior) {
-    using Behavior = Split::Behavior;
-    const std::string& name = behavior.string();
-    if (name == "Isolated") return Behavior::Isolated;
-    if (name == "Removed") return Behavior::Removed;
-    if (name == "MergedWithPrevious") return Behavior::MergedWithPrevious;
-    if (name == "MergedWithNext") return Behavior::MergedWithNext;
-    if (name == "Contiguous") return Behavior::Contiguous;
-    behavior.refuse("is " + behavior.shown_value() + ", which is not supported");
-}
-
 /// Why a pattern cannot be read is said with the key.
 std::shared_ptr<const Pattern> make_pattern(const std::string& expression, const JsonField& field) {
     return std::make_shared<const Pattern>(expression, field.place());
@@ -45,16 +35,16 @@ Split read_split(const JsonField& stage) {
     const JsonField pattern = stage["pattern"];
     const bool is_regex = pattern.only_key({"Regex", "String"}) == "Regex";
     const std::string expression = is_regex ? pattern["Regex"].string() : escaped(pattern["String"].string());
-    return {.pattern = make_pattern(expression, pattern),
-            .behavior = read_behavior(stage["behavior"]),
-            .invert = stage["invert"].boolean(false)};
+    if (stage["behavior"].string() != "Isolated")
+        stage["behavior"].refuse("is " + stage["behavior"].shown() + "; only Isolated is supported");
+    if (stage["invert"].boolean(false)) stage["invert"].refuse("must be false");
+    return {.pattern = make_pattern(expression, pattern)};
 }
 
 Split read_digits(const JsonField& stage) {
     stage.allow_only({"type", "individual_digits"});
     const bool individual = stage["individual_digits"].boolean(false);
-    return {.pattern = make_pattern(R"(\p{N})", stage),
-            .behavior = individual ? Split::Behavior::Isolated : Split::Behavior::Contiguous};
+    return {.pattern = make_pattern(individual ? R"(\p{N})" : R"(\p{N}+)", stage)};
 }
 
 /// A text's ids do not depend on trim_offsets.
@@ -93,7 +83,8 @@ void read_template(const JsonField& stage, Ids& prefix, Ids& suffix) {
         const JsonField token = stage["special_tokens"][part["id"].string()];
         if (token.is_null()) part["id"].refuse("names a token that special_tokens lacks");
         token.allow_only({"id", "ids", "tokens"});
-        for (const JsonField& id : token["ids"].list()) (num_texts == 0 ? before : after).push_back(id.id());
+        for (const JsonField& id : token["ids"].list())
+            (num_texts == 0 ? before : after).push_back(read_id(id));
     }
     if (num_texts != 1) stage["single"].refuse("must hold the text once");
     prefix = before;

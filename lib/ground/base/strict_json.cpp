@@ -109,6 +109,11 @@ std::string shown(std::string_view text) {
            (cut ? "..." : "");
 }
 
+std::string shown_value(const ordered_json& value) {
+    if (value.is_structured()) return value.is_array() ? "a list" : "an object";
+    return value.is_string() ? shown(value.get_ref<const std::string&>()) : value.dump();
+}
+
 bool is_utf8(std::string_view text) {
     try {
         json(text).dump();

@@ -18,6 +18,8 @@ namespace argosy {
 
 /// Formats a string of unknown origin for a message: quoted, printable, and of limited length.
 std::string shown(std::string_view text);
+/// Formats a value for a message. The parts of a list and of an object are not shown.
+std::string shown_value(const nlohmann::ordered_json& value);
 
 /// A derived reader overrides the events that it accepts. All other events are refused.
 class StrictJson : private nlohmann::json_sax<nlohmann::json> {

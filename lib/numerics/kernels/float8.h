@@ -1,6 +1,5 @@
 // The arguments of the kernels that cast a matrix to float8: the largest magnitudes of its groups of
-// elements, from which scales follow, then the cast itself; of the kernel that widens float8 again; and of
-// the kernel that multiplies float8 matrices with the sums of a Hopper GPU.
+// elements, from which scales follow, then the cast itself; and of the kernel that widens float8 again.
 #pragma once
 
 #include <cstdint>
@@ -90,30 +89,6 @@ struct WidenFloat8 {
     const uint8_t* from;
     Float8Type type;
     BFloat16* to;
-};
-
-struct Float8Operand {
-    Operand<uint8_t> elements;
-    Float8Type type;
-};
-
-/// C = A B, with the sums of one chain of a Hopper GPU's tensor cores as published; they are those of an H200
-/// for up to 2048 terms, and sums that a GPU splits differ. 32 products and the sum so far are added as
-/// multiples of 2^(e - 13), to which each is rounded towards zero. e is the largest exponent of the 33
-/// addends. The exponent of a product is the sum of its factors' exponents, where subnormal factors count as
-/// the smallest normal number. The new sum is rounded towards zero to 14 significant bits.
-///
-/// An element of C is NaN if a NaN or infinity is in its row of A or column of B. The bits of
-/// C do not depend on the part that a call computes, nor on the instruction set. The rate is that of four
-/// vector instructions for each product of two vectors.
-struct HopperMatmul {
-    Float8Operand a, b;  // [rows, k] and [k, columns]
-    int64_t k;
-    int64_t row_begin, row_end, column_begin, column_end;  // the part of C to compute
-    float* c;                                              // element [row, column] at row * c_stride + column
-    int64_t c_stride;
-    /// One such sum over all of k. Otherwise each sum has 128 products, and the sums are added in fp32.
-    bool fast;
 };
 
 }  // namespace argosy::kernels

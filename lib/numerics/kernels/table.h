@@ -53,7 +53,6 @@ struct Table {
     void (*adamw)(const AdamW&);
     void (*add_rounded)(const AddRounded&);
     void (*widen_float8)(const WidenFloat8&);
-    void (*hopper_matmul)(const HopperMatmul&);
 
     template <class T>
     const TypedKernels<T>& of() const {

@@ -30,16 +30,15 @@ constexpr Cast kTensorPower{kE4M3, Scaling::Matrix, /*power_of_two=*/true};
 constexpr Cast kLongBlock{kE4M3, Scaling::Block, true, BlockScale::Ceil, /*block_size=*/128};
 constexpr Cast kSquare{kE4M3, Scaling::Block, true, BlockScale::Ceil, 128, /*square_blocks=*/true};
 
-constexpr Recipe with(Accumulation accumulation, Recipe recipe) {
-    recipe.accumulation = accumulation;
+constexpr Recipe emulate(Recipe recipe) {
+    recipe.accumulation = Accumulation::Float32;
     return recipe;
 }
 
 struct NamedRecipe {
     std::string_view name;
     Recipe native;
-    Recipe emulated = with(Accumulation::Float32, native);
-    Recipe on_hopper = with(Accumulation::Hopper, native);
+    Recipe emulated = emulate(native);
 };
 constexpr NamedRecipe kRecipes[] = {
     {"tensorwise", {{kTensor, kTensor}, {kTensorGradient, kTensor}, {kTensorGradient, kTensor}}},
@@ -200,15 +199,7 @@ at::Tensor widened_values(const at::Tensor& values) {
 const Recipe* find_recipe(std::string_view name, Accumulation accumulation) {
     const auto found = std::ranges::find(kRecipes, name, &NamedRecipe::name);
     if (found == std::end(kRecipes)) return nullptr;
-    switch (accumulation) {
-        case Accumulation::Native:
-            return &found->native;
-        case Accumulation::Float32:
-            return &found->emulated;
-        case Accumulation::Hopper:
-            return name.starts_with("mxfp8") ? nullptr : &found->on_hopper;
-    }
-    return nullptr;
+    return accumulation == Accumulation::Native ? &found->native : &found->emulated;
 }
 
 Operand::Operand(const at::Tensor& matrix)

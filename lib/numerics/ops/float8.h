@@ -2,8 +2,8 @@
 // element times its scale is the number that it stands for.
 //
 // All casts round to nearest, ties to even; numbers that are too large become the format's largest. Products
-// (ops/matmul.h) of float8 matrices are exact, their sums are in fp32 (but see Accumulation), and the result
-// is rounded once. On a GPU sums are as cuBLASLt computes them (cublas/matmul.h).
+// (ops/matmul.h) of float8 matrices are exact, their sums are in fp32, and the result is rounded once. On a
+// GPU sums are as cuBLASLt computes them (cublas/matmul.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -55,8 +55,6 @@ struct Cast {
 enum class Accumulation {
     Native,   // by a GPU that multiplies float8; emulated as Float32 where there is none
     Float32,  // emulated on every device
-    Hopper,   // emulated as by cuBLASLt on Hopper: y with fast accumulation, dx and dW without
-              // (kernels/float8.h). REQUIRES: processors
 };
 
 /// The casts of a linear layer's three products. Both operands of a product are cast, or neither.
@@ -83,7 +81,7 @@ inline constexpr Recipe kNoCasts{};
 /// The recipes as TorchTitan names them: tensorwise, rowwise, rowwise_with_gw_hp, mxfp8_cublas,
 /// mxfp8_cublas_rceil; and blockwise, that of DeepSeek-V3: E4M3 in blocks of 128 elements, of weights 128 x
 /// 128, with scales as DeepSeek-V3.1 has them, rounded up to powers of two. V3's own are numbers of fp32.
-/// Null for another name, and for MXFP8 with sums of Hopper, which has no such products.
+/// Null for another name.
 const Recipe* find_recipe(std::string_view name, Accumulation accumulation = Accumulation::Native);
 
 /// An operand of a product: a matrix, with its scales if it was cast to float8.

@@ -11,7 +11,7 @@ namespace argosy::ops {
 /// How a product of operands in float8 is summed.
 struct Summing {
     Accumulation accumulation = Accumulation::Native;
-    bool fast = false;  // on a GPU, and with Accumulation::Hopper
+    bool fast = false;  // on a GPU
 };
 
 /// out = the product of two operands in float8 + addend + bias, of which each may be undefined; the addend

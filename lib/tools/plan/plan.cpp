@@ -134,7 +134,6 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
             throw UserError("--gpu {} is unknown; known are {} and {}", request.device,
                             fmt::join(machine_names(), ", "), config::PlanRequest::kCpu);
         }
-        setup::refuse_sums_of_processors(config);
         machine->ranks_per_node = request.gpus_per_node;
         return *machine;
     };

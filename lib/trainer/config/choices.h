@@ -57,9 +57,6 @@ enum class Float8Recipe { Tensorwise, Rowwise, RowwiseWithWeightGradient, Blockw
 constexpr std::array<std::string_view, 4> names_of(Float8Recipe) {
     return {"tensorwise", "rowwise", "rowwise_with_gw_hp", "blockwise"};
 }
-/// ops::Accumulation.
-enum class EmulatedAccumulation { Float32, Hopper };
-constexpr std::array<std::string_view, 2> names_of(EmulatedAccumulation) { return {"float32", "hopper"}; }
 enum class MxRecipe { Floor, Ceil };
 constexpr std::array<std::string_view, 2> names_of(MxRecipe) {
     return {"mxfp8_cublas", "mxfp8_cublas_rceil"};

@@ -278,12 +278,6 @@ void check_converters(const JobConfig& config) {
             "weights are gathered with one scale for a whole matrix",
             name_of(recipe));
     }
-    if (config.float8.emulated_accumulation == EmulatedAccumulation::Hopper &&
-        config.debug.plain_operations) {
-        throw UserError(
-            "quantize.linear.float8.emulated_accumulation = hopper has no plain operations: remove it or "
-            "debug.plain_operations");
-    }
     if (config.model.converters.size() > 1) {
         throw UserError("model.converters has {} converters of the same layers; choose one",
                         config.model.converters.size());

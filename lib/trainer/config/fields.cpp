@@ -277,9 +277,7 @@ std::vector<Section> make_schema() {
                  "Cast the optimizer's weights after each update, and keep and gather them in float8; for "
                  "tensorwise."),
              key("emulate", &Float8::emulate, any(),
-                 "Emulate products in bfloat16 on every device, also on a GPU that multiplies float8."),
-             key("emulated_accumulation", &Float8::emulated_accumulation, any(),
-                 "How products on a processor are summed: in float32, or as a Hopper GPU sums them.")}),
+                 "Emulate products in bfloat16 on every device, also on a GPU that multiplies float8.")}),
         section("quantize.linear.mx", &JobConfig::mx,
                 "products of MXFP8 matrices, with model.converters quantize.linear.mx",
                 {key("recipe_name", &Mx::recipe_name, any(),

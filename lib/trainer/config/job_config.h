@@ -143,7 +143,6 @@ struct Float8 {
     std::vector<std::string> filter_fqns;
     bool enable_fsdp_float8_all_gather = false;
     bool emulate = false;
-    EmulatedAccumulation emulated_accumulation = EmulatedAccumulation::Float32;
     bool operator==(const Float8&) const = default;
 };
 

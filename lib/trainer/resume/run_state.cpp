@@ -2,10 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "base/json_field.h"
 #include "base/strict_json.h"
 #include "gpu/element_type.h"
 #include "resume/save_plan.h"
@@ -32,53 +34,30 @@ Json json_of(const train::UpdateGuard::State& guard) {
 // bits.
 constexpr int64_t kMaxCount = int64_t{1} << 53;
 
-/// Reads a non-negative integer. The JSON library reads non-negative integers as unsigned, negative ones as
-/// signed, and integers beyond 64 bits as floats.
-uint64_t unsigned_in(const Json& object, const char* key) {
-    const Json& value = object.at(key);
-    if (!value.is_number_unsigned()) throw UserError("{} is {}, not a count", key, value.dump());
-    return value.get<uint64_t>();
+int64_t count_in(const JsonField& object, const char* key) {
+    return object[key].whole<int64_t>(0, kMaxCount);
 }
 
-int64_t count_in(const Json& object, const char* key) {
-    const uint64_t count = unsigned_in(object, key);
-    if (count > kMaxCount) throw UserError("{} is {}, more than {}", key, count, kMaxCount);
-    return static_cast<int64_t>(count);
-}
-
-double number_in(const Json& value, const char* key) {
-    if (!value.is_number()) throw UserError("{} holds {}, not a number", key, value.dump());
-    return value.get<double>();
-}
-
-std::vector<double> numbers_in(const Json& object, const char* key) {
+std::vector<double> numbers_in(const JsonField& list) {
     std::vector<double> numbers;
-    for (const Json& value : object.at(key)) numbers.push_back(number_in(value, key));
+    for (const JsonField& number : list.list()) numbers.push_back(number.number());
     return numbers;
 }
 
-train::LossScale::State loss_scale_in(const Json& object) {
-    const double scale = number_in(object.at("scale"), "scale");
+train::LossScale::State loss_scale_in(const JsonField& object) {
+    const double scale = object["scale"].number();
     if (!(scale >= train::LossScale::kMin)) {
         throw UserError("the loss scale is {}, not {} or more", scale, train::LossScale::kMin);
     }
     return {scale, count_in(object, "good_steps")};
 }
 
-train::UpdateGuard::State guard_in(const Json& object) {
-    return {.losses = numbers_in(object, "losses"),
-            .grad_norms = numbers_in(object, "grad_norms"),
+train::UpdateGuard::State guard_in(const JsonField& object) {
+    return {.losses = numbers_in(object["losses"]),
+            .grad_norms = numbers_in(object["grad_norms"]),
             .nonfinite_in_a_row = count_in(object, "nonfinite_in_a_row"),
             .spikes_in_a_row = count_in(object, "spikes_in_a_row"),
             .num_skipped = count_in(object, "skipped")};
-}
-
-/// Steps that older versions saved do not name their data.
-std::string data_in(const Json& object) {
-    if (!object.contains("data")) return {};
-    const Json& data = object.at("data");
-    if (!data.is_string()) throw UserError("data is {}, not a string", data.dump());
-    return data.get<std::string>();
 }
 
 /// samples * seq_len must not exceed kMaxCount, because samples_of_length() (loaded_parts.cpp) computes it.
@@ -90,18 +69,19 @@ void check_place(int64_t samples, int64_t seq_len) {
     }
 }
 
-Scalars scalars_in(const Json& object) {
+/// Steps that older versions saved do not name their data, nor the version of the schedule.
+Scalars scalars_in(const JsonField& object) {
     Scalars scalars{
         .position = {count_in(object, "step"), count_in(object, "samples"), count_in(object, "tokens")},
         .seq_len = count_in(object, "seq_len"),
-        .seed = unsigned_in(object, "seed"),
-        .data = data_in(object),
+        .seed = object["seed"].whole<uint64_t>(0, std::numeric_limits<uint64_t>::max()),
+        .data = object["data"].is_null() ? "" : object["data"].string(),
         .num_updates = count_in(object, "updates"),
-        .lr_schedule = object.contains("lr_schedule") ? count_in(object, "lr_schedule") : 1,
+        .lr_schedule = object["lr_schedule"].whole<int64_t>(0, kMaxCount, /*if_null=*/1),
         .loss_scale = std::nullopt,
-        .guard = guard_in(object.at("guard"))};
+        .guard = guard_in(object["guard"])};
     check_place(scalars.position.samples, scalars.seq_len);
-    if (!object.at("loss_scale").is_null()) scalars.loss_scale = loss_scale_in(object.at("loss_scale"));
+    if (!object["loss_scale"].is_null()) scalars.loss_scale = loss_scale_in(object["loss_scale"]);
     return scalars;
 }
 
@@ -188,7 +168,9 @@ std::string to_json(const Scalars& scalars) {
 
 Scalars parse_scalars(const std::string& text, const std::string& place) {
     try {
-        return scalars_in(parse_json(text, "its text"));
+        const std::string name = "its text";
+        const Json json = parse_json(text, name);
+        return scalars_in(JsonField(json, name));
     } catch (const std::exception& error) {
         throw UserError(
             "{}: the run's state cannot be read: {}. Its format is that of lib/trainer/resume/FORMAT.md",

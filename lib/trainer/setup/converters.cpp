@@ -20,11 +20,6 @@ std::string_view recipe_name(const config::JobConfig& config) {
                                                                    : name_of(config.mx.recipe());
 }
 
-ops::Accumulation accumulation(const config::Float8& given) {
-    if (given.emulated_accumulation == config::EmulatedAccumulation::Hopper) return ops::Accumulation::Hopper;
-    return given.emulate ? ops::Accumulation::Float32 : ops::Accumulation::Native;
-}
-
 /// The entry of filter_fqns that filters by size.
 constexpr const char* kSmallFilter = "auto_filter_small_kn";
 
@@ -99,17 +94,14 @@ void warn_of_idle_filters(const std::vector<std::string>& filter, const std::set
     }
 }
 
-std::string text_of(const ops::Float8Choice& choice, ops::Accumulation accumulation) {
+std::string text_of(const ops::Float8Choice& choice) {
     switch (choice.way) {
         case ops::Float8Way::Native:
             return "in float8";
         case ops::Float8Way::ScaledAfter:
             return fmt::format("in float8, scaled afterwards, because {}", choice.reason);
         default:
-            return fmt::format(
-                "emulated {}, because {}",
-                accumulation == ops::Accumulation::Hopper ? "with the sums of a Hopper GPU" : "in bf16",
-                choice.reason);
+            return fmt::format("emulated in bf16, because {}", choice.reason);
     }
 }
 
@@ -125,7 +117,7 @@ std::string ways_of_products(const ops::Recipe& recipe, const std::vector<std::v
             recipe.accumulation == ops::Accumulation::Float32
                 ? ops::Float8Choice{ops::Float8Way::Emulated, "quantize.linear.float8.emulate is true"}
                 : choose_float8(casts, result, columns, terms, target);
-        auto& kinds = ways[text_of(choice, recipe.accumulation)];
+        auto& kinds = ways[text_of(choice)];
         if (std::ranges::find(kinds, kind) == kinds.end()) kinds.emplace_back(kind);
     };
     for (const std::vector<int64_t>& sizes : matrices) {
@@ -148,7 +140,8 @@ std::string product_casts_name(const config::JobConfig& config, const train::Tra
 
 parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t rank_tokens) {
     if (config.model.converters.empty()) return {};
-    const ops::Recipe* recipe = ops::find_recipe(recipe_name(config), accumulation(config.float8));
+    const ops::Recipe* recipe = ops::find_recipe(
+        recipe_name(config), config.float8.emulate ? ops::Accumulation::Float32 : ops::Accumulation::Native);
     ARGOSY_CHECK(recipe != nullptr, "no recipe is called {}", recipe_name(config));
     if (!divides(recipe->weight_gradient.left, rank_tokens)) {
         throw UserError(
@@ -169,13 +162,6 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
         casts.min_width = *min_width;
     }
     return casts;
-}
-
-void refuse_sums_of_processors(const config::JobConfig& config) {
-    if (accumulation(config.float8) != ops::Accumulation::Hopper) return;
-    throw UserError(
-        "quantize.linear.float8.emulated_accumulation = hopper is for processors, but this job has GPUs; "
-        "remove the key, or set ARGOSY_DEVICE=cpu (in a plan: --gpu cpu)");
 }
 
 void check_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,

@@ -25,9 +25,6 @@ parallel::ProductCasts product_casts(const config::JobConfig& config, int64_t ra
 void check_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,
                          const layout::MeshShape& mesh);
 
-/// Throws UserError if the config asks for sums that only processors emulate.
-void refuse_sums_of_processors(const config::JobConfig& config);
-
 /// Logs the recipe, which of its products the device computes in float8 and which are emulated, and why, the
 /// matrices whose products do not cast, and filters without effect.
 void log_product_casts(const config::JobConfig& config, const train::TrainerOptions& options,

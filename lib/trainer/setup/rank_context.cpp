@@ -75,9 +75,7 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
     }
     set_determinism(config, environment);
     separate_streams(config.parallelism);
-    const c10::Device device = choose_device(ranks, environment);
-    if (device.is_cuda()) refuse_sums_of_processors(config);
-    return device;
+    return choose_device(ranks, environment);
 }
 
 /// COLLECTIVE. The group of all ranks; with [profiling] the timeline gets its operations. A program without

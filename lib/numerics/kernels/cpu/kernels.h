@@ -36,7 +36,6 @@ void largest_magnitudes(const LargestMagnitudes<T>& args);
 template <class T>
 void cast_to_float8(const CastToFloat8<T>& args);
 void widen_float8(const WidenFloat8& args);
-void hopper_matmul(const HopperMatmul& args);
 
 template <class T>
 void embedding(const Embedding<T>& args);

@@ -42,7 +42,6 @@ extern constinit const Table kTable = {
     .adamw = adamw,
     .add_rounded = add_rounded,
     .widen_float8 = widen_float8,
-    .hopper_matmul = hopper_matmul,
 };
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

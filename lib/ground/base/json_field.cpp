@@ -1,4 +1,4 @@
-#include "tokenizer/json_field.h"
+#include "base/json_field.h"
 
 #include <fmt/ranges.h>
 
@@ -7,11 +7,22 @@
 #include "base/error.h"
 #include "base/strict_json.h"
 
-namespace argosy::tokenizer {
+namespace argosy {
 
 using nlohmann::ordered_json;
 
 void JsonField::refuse(const std::string& reason) const { throw UserError("{} {}", place(), reason); }
+
+void JsonField::refuse_type(const std::string& expected) const {
+    if (is_null() && !key_.empty()) throw UserError("{} has no \"{}\"", *file_, key_);
+    refuse(fmt::format("is {}, not {}", shown(), expected));
+}
+
+std::string JsonField::place() const {
+    return key_.empty() ? *file_ + ": the file" : fmt::format("{}: \"{}\"", *file_, key_);
+}
+
+std::string JsonField::shown() const { return shown_value(*value_); }
 
 JsonField JsonField::operator[](const std::string& key) const {
     static const ordered_json null;
@@ -32,25 +43,24 @@ const std::string& JsonField::only_key(std::initializer_list<std::string_view> k
 }
 
 const std::string& JsonField::string() const {
-    if (!value_->is_string()) refuse("is " + shown_value() + ", not a string");
+    if (!value_->is_string()) refuse_type("a string");
     return value_->get_ref<const std::string&>();
 }
 
-bool JsonField::boolean(bool if_null) const {
-    if (value_->is_null()) return if_null;
-    if (!value_->is_boolean()) refuse("is " + shown_value() + ", not true or false");
+bool JsonField::boolean(std::optional<bool> if_null) const {
+    if (is_null() && if_null) return *if_null;
+    if (!value_->is_boolean()) refuse_type("true or false");
     return value_->get<bool>();
 }
 
-uint32_t JsonField::id() const {
-    constexpr uint64_t kMaxId = (uint64_t{1} << 31) - 1;
-    if (!value_->is_number_unsigned() || value_->get<uint64_t>() > kMaxId)
-        refuse("is " + shown_value() + ", not the id of a token");
-    return value_->get<uint32_t>();
+double JsonField::number(std::optional<double> if_null) const {
+    if (is_null() && if_null) return *if_null;
+    if (!value_->is_number()) refuse_type("a number");
+    return value_->get<double>();
 }
 
 std::vector<JsonField> JsonField::list() const {
-    if (!value_->is_array()) refuse("is " + shown_value() + ", not a list");
+    if (!value_->is_array()) refuse_type("a list");
     std::vector<JsonField> fields;
     for (const ordered_json& value : *value_)
         fields.push_back({value, *file_, key_ + "[" + std::to_string(fields.size()) + "]"});
@@ -58,15 +68,8 @@ std::vector<JsonField> JsonField::list() const {
 }
 
 const ordered_json::object_t& JsonField::members() const {
-    if (!value_->is_object()) refuse("is " + shown_value() + ", not an object");
+    if (!value_->is_object()) refuse_type("an object");
     return value_->get_ref<const ordered_json::object_t&>();
 }
 
-std::string JsonField::shown_value() const {
-    constexpr size_t kMaxBytes = 100;
-    if (value_->is_structured() && !value_->empty()) return value_->is_array() ? "a list" : "an object";
-    const std::string text = value_->dump(-1, ' ', true, ordered_json::error_handler_t::replace);
-    return text.size() <= kMaxBytes ? text : text.substr(0, kMaxBytes) + "...";
-}
-
-}  // namespace argosy::tokenizer
+}  // namespace argosy
