@@ -18,7 +18,7 @@ BUDGETS = {
     "lib/numerics": (13200, "kernels twice, for processors and GPUs; each operation with its backward; four families of models"),
     "lib/files": (14400, "three kinds of tokenizers and four forms of data, as other programs have them; checkpoints; conversion"),
     "lib/trainer": (19950, "parallelism and its schedules, the step, metrics and diagnosis, files of other programs, saving"),
-    "lib/tools": (18950, "the plan, the tasks of lm-evaluation-harness, collectives measured, the checks of nodes"),
+    "lib/tools": (18750, "the plan, the tasks of lm-evaluation-harness, collectives measured, the checks of nodes"),
     "apps": (2050, "six executables: the command line, and the order of the parts"),
 }
 FEW_LINES = 30
