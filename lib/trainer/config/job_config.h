@@ -187,7 +187,6 @@ struct Compile {
     bool enable = true;
     bool graphs = true;
     bool search_algorithms = false;
-    bool side_stream = false;
     bool operator==(const Compile&) const = default;
 };
 
