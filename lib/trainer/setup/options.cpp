@@ -41,17 +41,11 @@ parallel::Reshard reshard(const config::Parallelism& parallelism) {
     return parallelism.pipeline_parallel_degree > 1 ? parallel::Reshard::Never : parallel::Reshard::EveryPass;
 }
 
-layout::ContextBalance context_balance(const config::Parallelism& parallelism) {
-    return parallelism.context_parallel_load_balancer == config::LoadBalancer::HeadTail
-               ? layout::ContextBalance::HeadTail
-               : layout::ContextBalance::None;
-}
-
 parallel::ContextOptions context_options(const config::Parallelism& parallelism) {
     using Rotation = parallel::ContextOptions::Rotation;
     const bool at_once = parallelism.context_parallel_rotate_method == config::RotateMethod::AllGather;
     return {.rotation = at_once ? Rotation::AllGather : Rotation::Ring,
-            .balance = context_balance(parallelism)};
+            .balance = parallelism.context_parallel_load_balancer};
 }
 
 optim::DecayShape decay_shape(config::DecayType type) {
@@ -167,7 +161,7 @@ train::BatchSizes sizes_of_batches(const config::JobConfig& config, const layout
             .microbatch_size = microbatch,
             .num_microbatches = global_batch / mesh.degree(layout::kDataAxes) / microbatch,
             .seq_len = config.training.seq_len,
-            .balance = context_balance(config.parallelism)};
+            .balance = config.parallelism.context_parallel_load_balancer};
 }
 
 }  // namespace
