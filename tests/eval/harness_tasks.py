@@ -43,7 +43,7 @@ _HELLASWAG = [
      "ctx": "", "endings": ["Boil it.", "Freeze it.", "Sell it.", "Paint it [substeps] red."], "label": "1"},
     {"activity_label": "Travel", "ctx_a": "She arrives.", "ctx_b": "She sees NYC and \u00c9tretat", "ctx": "",
      "endings": [" with a map ", "without a map", "and leaves", "\u00e9tonn\u00e9e"], "label": "2"},
-    {"activity_label": " Printing ", "ctx_a": "Types are set.", "ctx_b": "\ufb01ne STRASSE \u01c6 \u039f\u0394\u039f\u03a3 \u0130stanbul", "ctx": "",
+    {"activity_label": " Printing ", "ctx_a": "Types are set.", "ctx_b": "fine STRASSE \u01c4 \u039f\u0394\u039f\u03c2 i\u0307stanbul", "ctx": "",
      "endings": ["one", "two", "three", "four"], "label": "3"},
     {"activity_label": "Rowing", "ctx_a": "Eight people sit in a boat.", "ctx_b": "the one at the end", "ctx": "",
      "endings": ["shouts.", "is asleep.", "rows alone.", "stands on [a [b] c] the bow."], "label": "0"},

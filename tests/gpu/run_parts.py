@@ -104,8 +104,8 @@ PARTS = {
     "ops": Part("the other operations on CUDA tensors against fp64, and against the processor's", ("test_ops_cuda",),
                 [operations("--gtest_filter=-*Attention*"), operations("--deterministic")], 250, environment=ALL_THREADS),
     # Two microbatches a step: gradients are added up.
-    "graphs": throughput("0.5B", words=("--tokens", 131072, "--steps", 4, "--compare", "graphs", "side_stream", "--"), quick=(),
-                         what="{} with CUDA graphs, without, and with a side stream, and the losses of all"),
+    "graphs": throughput("0.5B", words=("--tokens", 131072, "--steps", 4, "--compare-graphs"), quick=(),
+                         what="{} with CUDA graphs and without, and the losses of both"),
     "throughput.0.5B": throughput("0.5B", ("--quick",)),
     "throughput.1.5B": throughput("1.5B"),
     "throughput.3B": throughput("3B"),

@@ -132,7 +132,7 @@ class Scripts(RunTest):
         self.assertEqual((failed.returncode, failed.stdout), (1, ""))
 
 
-class Switches(RunTest):
+class Graphs(RunTest):
     def compare(self, default, switched):
         throughput = self.module("throughput")
         bench = object.__new__(throughput.Bench)
@@ -140,7 +140,7 @@ class Switches(RunTest):
         bench.show = lambda *_: None
         bench.ours = lambda *_, **more: results[1] if more == {"compile.graphs": "false"} else None
         try:
-            bench.compare(throughput.CASES["tiny"], results[0], "graphs")
+            bench.compare_graphs(throughput.CASES["tiny"], results[0])
         except throughput.Failure as failure:
             return str(failure)
         return None

@@ -12,10 +12,10 @@ tokens/s are those of the median step, first steps left out. TFLOP/s count what 
 6 N + 6 L d T a token, non-causal 6 N + 12 L d T (lib/trainer/observe/peak_flops.h); MFU is their share of the datasheet's dense peak,
 `of GEMM` the causal share of what products of 8192 x 8192 bf16 matrices reached on this GPU just before.
 
---compare KEY also runs each case with this key of [compile] switched to the other value, judges no target, and fails if a
-loss differs by more than MAX_DIFFERENCE of it: these keys change no loss, but attention's backward adds in any order.
+--compare-graphs also runs each case without CUDA graphs, judges no target, and fails if a loss differs by more than
+MAX_DIFFERENCE of it: graphs change no loss, but attention's backward adds in any order.
 --float8 RECIPE also runs each case with the products of its linear layers in float8.
-usage: throughput.py [--quick] [--compare KEY ...] [--float8 RECIPE ...] [--tokens N] [--rounds N] [CASE ...]
+usage: throughput.py [--quick] [--compare-graphs] [--float8 RECIPE ...] [--tokens N] [--rounds N] [CASE ...]
 """
 import argparse
 import dataclasses
@@ -48,7 +48,6 @@ RECIPES = {recipe: {"model.converters": FLOAT8, FLOAT8 + ".recipe_name": recipe}
 # Weights are cast once after each update, not in each microbatch.
 RECIPES["tensorwise_kept"] = RECIPES["tensorwise"] | {FLOAT8 + ".enable_fsdp_float8_all_gather": "true"}
 MIN_FLOAT8 = {"7B": 21e3}  # tokens/s of the fastest recipe
-SWITCHES = {"graphs": "false", "side_stream": "true"}  # {key of [compile]: what is not its default}
 BFLOAT16_STATES = {"training.dtype": "bfloat16", "optimizer.state_dtype": "bfloat16"}
 BFLOAT16_GRADIENTS = {"training.gradient_accumulation_dtype": "bfloat16"}
 
@@ -220,7 +219,7 @@ class Bench:
 
     def probe(self):
         """TFLOP/s of PyTorch's products; None without PyTorch, and where only Argosy's runs are compared."""
-        if not self.python or self.options.compare:
+        if not self.python or self.options.compare_graphs:
             return None
         try:
             return self.peer("--probe")["gemm_tflops"]
@@ -260,9 +259,9 @@ class Bench:
                       [line["loss"] for line in lines], flops,
                       last["model_tflops_per_device"] * 1e12 / last["mfu_causal"] if last["mfu_causal"] else None)
 
-    def compare(self, case, result, key):
-        setting = f"{key} = {SWITCHES[key]}"
-        other = self.ours(case, f"Argosy, {setting}", **{f"compile.{key}": SWITCHES[key]})
+    def compare_graphs(self, case, result):
+        setting = "graphs = false"
+        other = self.ours(case, f"Argosy, {setting}", **{"compile.graphs": "false"})
         self.show(case, other, other.flops, other.peak)
         if len(other.losses) != len(result.losses):
             raise Failure(f"{len(result.losses)} steps, {len(other.losses)} with {setting}")
@@ -308,8 +307,8 @@ class Bench:
             result = self.ours(case)
             runs.setdefault("Argosy", []).append(result)
             figures.append(self.show(case, result, result.flops, result.peak))
-            for key in self.options.compare:
-                self.compare(case, result, key)
+            if self.options.compare_graphs:
+                self.compare_graphs(case, result)
             float8 += [self.float8(case, recipe) for recipe in self.options.float8]
             for compiled in (False, True) if case.peer and self.python else ():
                 other = self.peers(case, compiled)
@@ -342,8 +341,7 @@ def parse():
     parser.add_argument("--tokens", type=int, help="tokens per step (524288)")
     parser.add_argument("--steps", type=int, help=f"steps of a run (5); the first {NUM_WARM_UPS} do not count")
     parser.add_argument("--rounds", type=int, help="rounds of cases with a peer (2)")
-    parser.add_argument("--compare", nargs="+", default=[], choices=SWITCHES, metavar="KEY",
-                        help=f"compare with runs in which a key is switched: {', '.join(SWITCHES)}")
+    parser.add_argument("--compare-graphs", action="store_true", help="compare with runs without CUDA graphs")
     parser.add_argument("--float8", nargs="+", default=[], choices=RECIPES, metavar="RECIPE",
                         help=f"also run with products in float8: {', '.join(RECIPES)}")
     parser.add_argument("--heuristic", action="store_true", help="use the algorithms of cuBLASLt's heuristic, not the fastest ones")
@@ -374,7 +372,7 @@ def main():
             except Failure as failure:
                 print(f"\n{name} failed: {failure}\n", file=sys.stderr, flush=True)
                 found, status = {}, 1
-            if not options.compare:
+            if not options.compare_graphs:
                 least = {"tokens/s in float8": MIN_FLOAT8.get(name, 0)} if options.float8 else case.least
                 targets += [(f"{case.name} {case.flavor}", what, wanted, found.get(what)) for what, wanted in least.items()]
         missed = judge(targets) if targets else 0

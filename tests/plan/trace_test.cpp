@@ -88,8 +88,8 @@ TEST(RankTrace, OfAPlanIsThatOfTheRankWithTheMostWork) {
     config.training.seq_len = 256;
     config.parallelism.context_parallel_degree = 4;
     config.parallelism.tensor_parallel_degree = 2;
-    for (const auto& [family, balancer] : {std::pair("llama3", config::LoadBalancer::None),
-                                           std::pair("mistral", config::LoadBalancer::HeadTail)}) {
+    for (const auto& [family, balancer] : {std::pair("llama3", layout::ContextBalance::None),
+                                           std::pair("mistral", layout::ContextBalance::HeadTail)}) {
         config.model.name = family;
         if (config.model.name == "mistral") {
             config.model.flavor = "7B";

@@ -153,8 +153,6 @@ class OnGpu(Places):
                 graphs = self.train(self.gpu, 1, f"graphs{name}", **settings)
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"none{name}", compile__graphs=False, **settings))
                 self.assertEqual(graphs, self.train(self.gpu, 1, f"separate{name}", compile__enable=False, **settings))
-                beside = self.train(self.gpu, 1, f"beside{name}", compile__side_stream=True, **settings)
-                self.assertEqual(graphs, beside)
 
     def test_computing_has_kinds(self):
         for name, settings in (("graphs", {}), ("none", {"compile__graphs": False})):
@@ -214,9 +212,7 @@ class BetweenRanks(Places):
                 num_ranks, layout = LAYOUTS[name]
                 settings = layout | {"training__gradient_accumulation_dtype": gradients}
                 graphs = self.train(self.gpu, num_ranks, f"graphs{name}", **settings)
-                # Without graphs, and with weight gradients on another stream.
-                plain = self.train(self.gpu, num_ranks, f"none{name}", compile__graphs=False, compile__side_stream=True,
-                                   **settings)
+                plain = self.train(self.gpu, num_ranks, f"none{name}", compile__graphs=False, **settings)
                 self.assertEqual(graphs, plain)
 
     def test_float8_between_ranks(self):

@@ -113,7 +113,7 @@ TEST(RankTimesOptions, RanksOfAnUnbalancedContextAxisHaveUnequalWork) {
     const auto options = [&] { return rank_times_options(config, {}, environment); };
     EXPECT_EQ(options().unequal_axes, layout::AxisSet(layout::Axis::Pipeline));
     EXPECT_EQ(options().host, "n7");
-    config.parallelism.context_parallel_load_balancer = config::LoadBalancer::None;
+    config.parallelism.context_parallel_load_balancer = layout::ContextBalance::None;
     EXPECT_EQ(options().unequal_axes, (layout::AxisSet{layout::Axis::Pipeline, layout::Axis::Context}));
     environment.slurm_node_name = "";
     EXPECT_NE(options().host, "");

@@ -42,9 +42,6 @@ cuda::Stream& stream() {
     return own;
 }
 
-/// That of a SideStream while it runs work.
-thread_local CUstream_st* current = nullptr;
-
 /// The CPU's kernel needs as many key heads as query heads.
 at::Tensor repeated(const at::Tensor& k, const at::Tensor& q) {
     return k.repeat_interleave(q.size(1) / k.size(1), /*dim=*/1);
@@ -81,31 +78,7 @@ bool holds(const at::Tensor& x) {
     return x.is_cpu() && !testing::fake_gpus().host_tensors.contains(x.const_data_ptr());
 }
 void synchronize() { stream().synchronize(); }
-CUstream_st* current_stream() { return current ? current : stream().handle(); }
-
-// The work begins as late as it may, at join(): what a caller does too early shows in the results.
-struct SideStream::State {
-    cuda::Stream stream;
-    std::vector<std::function<void()>> works;
-};
-
-SideStream::SideStream() : state_(std::make_unique<State>()) { testing::make_waiting(handle()); }
-SideStream::~SideStream() = default;
-SideStream::SideStream(SideStream&&) noexcept = default;
-SideStream& SideStream::operator=(SideStream&&) noexcept = default;
-
-CUstream_st* SideStream::handle() const { return state_->stream.handle(); }
-
-void SideStream::run(const std::function<void()>& work) { state_->works.push_back(work); }
-
-void SideStream::join() {
-    for (const auto& work : std::exchange(state_->works, {})) {
-        testing::note_work("side stream");
-        current = handle();
-        work();
-        current = nullptr;
-    }
-}
+CUstream_st* current_stream() { return stream().handle(); }
 
 bool supports_attention(const at::Tensor& q) { return q.scalar_type() != at::kDouble; }
 

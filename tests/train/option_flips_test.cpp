@@ -26,8 +26,7 @@ std::set<std::string> names_of_options() {
     [[maybe_unused]] const auto& [spec, model, stage_layers, schedule, own_schedule, own_schedule_path,
                                   reshard, recompute, num_microbatches, executor, step] = options;
     [[maybe_unused]] const auto& [precision, casts, tensor, context, seq_len, microbatch_size, seed] = model;
-    [[maybe_unused]] const auto& [graphs, side_stream, take_softmax_sums, observer, launch_observer] =
-        executor;
+    [[maybe_unused]] const auto& [graphs, take_softmax_sums, observer, launch_observer] = executor;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
     [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
@@ -50,7 +49,6 @@ std::set<std::string> names_of_options() {
             "reshard",
             "recompute",
             "graphs",
-            "side_stream",
             "take_softmax_sums",
             "overlap_products",
             "gather_logits",
@@ -123,7 +121,6 @@ void compute_in_fp16(TrainerOptions& options) { options.model.precision.compute 
 void cast_products(TrainerOptions& options) { options.model.casts.recipe = ops::find_recipe("tensorwise"); }
 
 const std::string kArithmetic = "only numbers in the arithmetic change";
-const std::string kProcessor = "processors have neither graphs nor a second stream";
 
 std::vector<Flip> flips() {
     using parallel::ContextOptions;
@@ -150,8 +147,7 @@ std::vector<Flip> flips() {
          "only messages name it"},
         {"reshard", kShard, [](auto& o) { o.reshard = parallel::Reshard::Never; }},
         {"recompute", kTensor, [](auto& o) { o.recompute = model::RecomputeMode::Full; }},
-        {"graphs", kOne, [](auto& o) { o.executor.graphs = true; }, kProcessor},
-        {"side_stream", kOne, [](auto& o) { o.executor.side_stream = true; }, kProcessor},
+        {"graphs", kOne, [](auto& o) { o.executor.graphs = true; }, "processors have no graphs"},
         {"take_softmax_sums", kOne,
          [](auto& o) { o.executor.take_softmax_sums = [](int, const ops::SoftmaxSums&) {}; },
          "programs with backward passes do not call it"},

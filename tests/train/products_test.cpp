@@ -52,34 +52,5 @@ TEST(Products, AreAsFewAsTheInputs) {
     }
 }
 
-// The stand-in does the work of a side stream when the current stream waits for it, as late as it may.
-TEST(SideStream, ComputesWeightGradientsBesideTheUnitBefore) {
-    testing::fake_gpus().num_devices = 1;
-    gpu::use(0);
-    const ops::OpsContext tensors;
-    const testing::TinyRunOptions options{.precision = {at::kFloat, at::kFloat, at::kFloat},
-                                          .microbatch_size = testing::TinyRun::kGlobalBatch};
-    testing::TinyRunOptions beside = options;
-    beside.side_stream = true;
-    testing::TinyRun alone(options, testing::world()), run(beside, testing::world());
-    for (const int64_t step : {0, 1}) {
-        const auto log = testing::record_work([&] { run.train(step); });
-        alone.train(step);
-        EXPECT_EQ(testing::largest_difference(run.weights(), alone.weights()).relative, 0);
-        if (step == 0) continue;  // algorithms are chosen
-        // Each block's weight gradients come after the block before it, and the first ones after the
-        // embedding.
-        const int64_t num_layers = testing::tiny_spec("llama3").num_layers;
-        int64_t num_blocks = 0, num_beside = 0;
-        for (const std::string& line : log) {
-            if (line.starts_with("swiglu_backward")) ++num_blocks;
-            if (line != "side stream") continue;
-            ++num_beside;
-            EXPECT_EQ(num_blocks, std::min(num_beside + 1, num_layers));
-        }
-        EXPECT_EQ(num_beside, num_layers + 1) << "blocks, and the embedding";
-    }
-}
-
 }  // namespace
 }  // namespace argosy::train

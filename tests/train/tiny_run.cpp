@@ -110,7 +110,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
             .reshard = options.layout.reshard,
             .recompute = options.recompute,
             .num_microbatches = num_microbatches,
-            .executor = {.graphs = options.graphs, .side_stream = options.side_stream},
+            .executor = {.graphs = options.graphs},
             .step = {.max_norm = options.max_norm,
                      .unit_grad_norms = options.unit_grad_norms,
                      .adamw = options.adamw,

@@ -47,7 +47,7 @@ struct TinyRunOptions {
     TinyData data = TinyData::Random;
     uint64_t seed = 11;
     bool unit_grad_norms = false;
-    bool graphs = false, side_stream = false;
+    bool graphs = false;
     std::optional<model::ModelSpec> spec = {};  // takes the place of `family`
     int64_t global_batch = 8, seq_len = 12;     // TinyRun::kGlobalBatch, kSeqLen
     /// The lengths of documents that follow each other over all samples, again and again. Empty: documents as

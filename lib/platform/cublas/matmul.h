@@ -133,19 +133,14 @@ struct MultiplierOptions {
 
 /// Owns cuBLASLt's handle, the workspace, and the algorithm of each problem seen so far. A Multiplier belongs
 /// to the thread that makes it and to that thread's device: no other thread may call it. Products share one
-/// workspace, so products on different streams must not run at the same time; add_stream() makes an
-/// exception. A graph that recorded a product uses the workspace's address, so the graph must not outlive the
-/// Multiplier.
+/// workspace, so products on different streams must not run at the same time. A graph that recorded a product
+/// uses the workspace's address, so the graph must not outlive the Multiplier.
 class Multiplier {
   public:
     explicit Multiplier(const MultiplierOptions& options = {});
     ~Multiplier();
     Multiplier(Multiplier&&) noexcept;
     Multiplier& operator=(Multiplier&&) noexcept;
-
-    /// Gives the products of this stream a workspace of their own: they may run beside those of other
-    /// streams. REQUIRES: the stream is not being recorded, and outlives the Multiplier.
-    void add_stream(CUstream_st* stream);
 
     /// Queues the product on the stream and returns at once, unless it times algorithms first. The product's
     /// matrices must stay valid until the stream has done the product. A problem keeps its algorithm, so

@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -32,30 +31,6 @@ void synchronize();
 
 /// This thread's current stream: LibTorch's operations and this program's kernels are queued on it.
 CUstream_st* current_stream();
-
-/// A second stream of this thread's GPU, for work that runs beside that of the current stream.
-class SideStream {
-  public:
-    SideStream();
-    ~SideStream();
-    SideStream(SideStream&&) noexcept;
-    SideStream& operator=(SideStream&&) noexcept;
-
-    /// The stream itself exists until the process ends.
-    CUstream_st* handle() const;
-
-    /// Queues `work` on this stream, as the current stream during the call, after all work that the current
-    /// stream has now. REQUIRES: until join(), the tensors that `work` reads or writes exist, and nothing
-    /// else writes them, or reads what it writes. Tensors that only `work` uses may end in it.
-    void run(const std::function<void()>& work);
-
-    /// Work that is put on the current stream from now on begins after all work of run().
-    void join();
-
-  private:
-    struct State;
-    std::unique_ptr<State> state_;
-};
 
 /// Figures of LibTorch's caching allocator on this thread's GPU.
 struct MemoryFigures {

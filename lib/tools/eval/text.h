@@ -20,7 +20,8 @@ std::string_view right_stripped(std::string_view text);
 /// len(re.split(r"\s+", text)).
 int64_t num_words(std::string_view text);
 
-/// text.capitalize(): the first character in title case, all others in lower case.
+/// text.capitalize(): the first character in upper case, all others in lower case. The result
+/// differs from Python's for the letters that apps/EVAL.md names.
 std::string capitalized(std::string_view text);
 
 /// text.replace(from, to).

@@ -1,12 +1,15 @@
 #include "plan/rank_trace.h"
 
+#include <c10/core/Allocator.h>
+
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
 #include "ops/gpu_float8.h"
-#include "plan/dry_memory.h"
 #include "setup/profiler.h"
 #include "train/dry_step.h"
 
@@ -74,6 +77,54 @@ class SharedMemory {
     std::map<int64_t, std::pair<Ring*, int64_t>> launches_;  // under way, by number, with their bytes
 };
 
+/// Bytes of a thread's tensors without data (LibTorch's device meta), which are those of the real tensors.
+/// REQUIRES: the thread that makes a tensor frees it.
+struct DryMemory {
+    int64_t current_bytes = 0, peak_bytes = 0;
+};
+
+/// A block has no data: its context alone, which is its size.
+class MetaAllocator final : public c10::Allocator {
+  public:
+    /// Replaces LibTorch's allocator of the device meta, for the rest of the process. Earlier tensors are not
+    /// counted. Returns the memory of the calling thread.
+    static DryMemory& install() {
+        static std::once_flag once;
+        std::call_once(once, [] {
+            c10::SetAllocator(c10::DeviceType::Meta, new MetaAllocator, std::numeric_limits<uint8_t>::max());
+        });
+        return memory();
+    }
+
+    c10::DataPtr allocate(size_t num_bytes) override {
+        DryMemory& own = memory();
+        own.current_bytes += static_cast<int64_t>(num_bytes);
+        own.peak_bytes = std::max(own.peak_bytes, own.current_bytes);
+        return {nullptr, new Block{own, num_bytes}, &free, c10::DeviceType::Meta};
+    }
+    c10::DeleterFnPtr raw_deleter() const override { return &free; }
+    void copy_data(void*, const void*, size_t) const override {}
+
+  private:
+    struct Block {
+        DryMemory& memory;
+        size_t num_bytes;
+    };
+
+    static DryMemory& memory() {
+        // Never deleted, because tensors may outlive everything else.
+        thread_local DryMemory* const of_thread = new DryMemory;
+        return *of_thread;
+    }
+
+    static void free(void* context) {
+        auto* const block = static_cast<Block*>(context);
+        if (block == nullptr) return;
+        block->memory.current_bytes -= static_cast<int64_t>(block->num_bytes);
+        delete block;
+    }
+};
+
 class Tracer {
   public:
     Tracer(train::TrainerOptions options, const layout::MeshShape& shape, int rank, const Machine& machine)
@@ -90,8 +141,7 @@ class Tracer {
         comm::Recording recording({.launched = [this](const auto& launch) { add_launch(launch); },
                                    .waited = [this](int64_t number) { add_wait(number); }});
         const ops::WorkObserver work([this](const ops::Work& each) { add_work(each); });
-        memory_.reset_peak();
-        before_bytes_ = memory_.current_bytes();
+        before_bytes_ = memory_.peak_bytes = memory_.current_bytes;
         train::DryRank dry(options_, shape_, trace_.rank, recording);
         dry_ = &dry;
         enter("the first step");
@@ -112,7 +162,7 @@ class Tracer {
   private:
     /// The phase before ends. If the memory was largest in it, its held bytes are those of now.
     void enter(std::string phase) {
-        const int64_t peak = memory_.peak_bytes() - before_bytes_;
+        const int64_t peak = memory_.peak_bytes - before_bytes_;
         if (peak > trace_.peak.bytes && dry_) {
             train::Trainer& trainer = dry_->trainer();
             trace_.peak = {peak, held_bytes(trainer.model(), trainer.step().optimizer()), phase_};
@@ -171,7 +221,7 @@ class Tracer {
     train::TrainerOptions options_;
     const layout::MeshShape& shape_;
     const Machine& machine_;
-    DryMemory& memory_ = DryMemory::install();
+    DryMemory& memory_ = MetaAllocator::install();
     int64_t before_bytes_ = 0;
     train::DryRank* dry_ = nullptr;  // null: under construction
     std::string phase_ = "the construction of the model";

@@ -125,8 +125,6 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
             "gradients of its logits until their weight gradients are computed)",
             schedule));
     add(on_gpu && setup::uses_graphs(config), "compile.graphs = false (a graph keeps its own memory)");
-    add(on_gpu && config.compile.side_stream,
-        "compile.side_stream = false (it keeps a layer's tensors longer, and a workspace of its own)");
     add(config.debug.plain_operations,
         "debug.plain_operations = false (plain operations keep copies in wider types)");
     return found;

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <string_view>
 
+#include "layout/slab.h"
+
 namespace argosy::config {
 
 /// A key that is on, off, or left to the program: true, false or "auto".
@@ -32,8 +34,7 @@ constexpr std::array<std::string_view, 3> names_of(ReshardAfterForward) {
 enum class RotateMethod { AllGather, Ring, AllToAll };
 constexpr std::array<std::string_view, 3> names_of(RotateMethod) { return {"allgather", "ring", "alltoall"}; }
 
-enum class LoadBalancer { HeadTail, None };
-constexpr std::array<std::string_view, 2> names_of(LoadBalancer) { return {"headtail", "none"}; }
+constexpr std::array<std::string_view, 2> names_of(layout::ContextBalance) { return {"headtail", "none"}; }
 
 enum class PipelineSchedule {
     OneForwardOneBackward,

@@ -294,10 +294,7 @@ std::vector<Section> make_schema() {
                      "not change."),
                  key("search_algorithms", &Compile::search_algorithms, any(),
                      "GPUs: time cuBLASLt's algorithms once and keep the fastest; other algorithms may round "
-                     "differently."),
-                 key("side_stream", &Compile::side_stream, any(),
-                     "GPUs: compute a layer's weight gradients beside the layer before, on a second stream; "
-                     "same bits.")}),
+                     "differently.")}),
         section(
             "metrics", &JobConfig::metrics, "progress and metrics",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps between two log lines."),

@@ -125,7 +125,7 @@ struct Parallelism {
     bool disable_loss_parallel = false;
     int context_parallel_degree = 1;
     RotateMethod context_parallel_rotate_method = RotateMethod::AllGather;
-    LoadBalancer context_parallel_load_balancer = LoadBalancer::HeadTail;
+    layout::ContextBalance context_parallel_load_balancer = layout::ContextBalance::HeadTail;
     int pipeline_parallel_degree = 1;
     PipelineSchedule pipeline_parallel_schedule = PipelineSchedule::OneForwardOneBackward;
     std::string pipeline_parallel_schedule_csv;
@@ -186,7 +186,6 @@ struct Compile {
     bool enable = true;
     bool graphs = true;
     bool search_algorithms = false;
-    bool side_stream = false;
     bool operator==(const Compile&) const = default;
 };
 

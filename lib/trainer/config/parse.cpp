@@ -332,6 +332,13 @@ std::vector<std::string> option_names() {
     return names;
 }
 
+std::string name_of(Command command) {
+    for (const auto& [name, each] : kCommands) {
+        if (each == command) return "--" + name;
+    }
+    return command == Command::Run ? "training" : "--from-torchtitan or --from-litgpt";
+}
+
 CommandLine parse_command_line(const std::vector<std::string>& words) {
     return with_one_line([&] { return parse(words); });
 }

@@ -49,6 +49,9 @@ struct CommandLine {
 /// name.
 CommandLine parse_command_line(const std::vector<std::string>& words);
 
+/// The command in words: "training", "--plan".
+std::string name_of(Command command);
+
 /// The names of all options that are not keys, without dashes, in the order of --help.
 std::vector<std::string> option_names();
 

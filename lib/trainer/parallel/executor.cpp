@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "gpu/device.h"
 #include "ops/cross_entropy.h"
 #include "ops/numerics.h"
 #include "ops/ops_context.h"
@@ -23,7 +24,6 @@
 // 3. A channel (transfers.h) holds one message. A Send therefore waits first until the message before has
 //    ended.
 // 4. The slot gets a message at the Take.
-// 5. No operation uses sums of gradients while the side stream may write them (runs_beside_gradients).
 //
 // Shapes: rows = num_sequences * seq_len / tensor parallel degree, rounded up; activations between layers
 // [rows, dim].
@@ -74,14 +74,10 @@ at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss
     // 1. make the loss scale a scalar tensor [], so that a recorded graph can read a new value in each step
     const auto type = ops::accumulation_type(model_.precision().compute);
     const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
-    // 2. use graphs and the side stream from the second run on: the first run connects ranks and chooses
-    //    algorithms, which a graph cannot record, and times algorithms, with the GPU for itself
-    const bool later_on_gpu = std::exchange(has_run_, true) && gpu::holds(scale);
-    const bool graphs = options_.graphs && later_on_gpu && world_.recordable();
-    if (options_.side_stream && later_on_gpu && !side_stream_) {
-        side_stream_.emplace();
-        ops::multiplier().add_stream(side_stream_->handle());
-    }
+    // 2. use graphs from the second run on: the first run connects ranks, and chooses and times algorithms,
+    //    which a graph cannot record
+    const bool has_run = std::exchange(has_run_, true);
+    const bool graphs = options_.graphs && has_run && gpu::holds(scale) && world_.recordable();
     // 3. run each part over its own microbatches and add up the losses
     at::Tensor sum = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const ProgramPart& part : parts_) {
@@ -130,10 +126,8 @@ at::Tensor Executor::run_ops(const ProgramPart& part, std::span<const model::Bat
         current_op_ = op;
         if (op.microbatch >= 0) current_op_->microbatch += part.first_microbatch;
         if (options_.observer) options_.observer(&*current_op_);
-        if (!runs_beside_gradients(op.kind)) join_side_stream();
         run_op(op);
     }
-    join_side_stream();
     current_op_.reset();
     // 3. wait for the last messages, which still read activations or gradients
     for (auto& [channel, pending] : sending_) pending.wait();
@@ -241,26 +235,9 @@ void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
 
 void Executor::backward_weight(const UnitOp& op, Stage& stage, Slot& slot) {
     const model::Gradients& gradients = stage.units[op.unit].gradients(op.microbatch);
-    if (stage.is_head(op.unit)) {
-        join_side_stream();
-        for (model::WeightWork& each : slot.head_work) each.run(gradients);
-        slot.head_work.clear();
-        return;
-    }
-    model::WeightWork work = std::exchange(slot.weight_work[op.unit], {});
-    if (!side_stream_) return work.run(gradients);
-    join_side_stream();
-    // The main stream starts the gathers: on the side stream they would wait for its products, and the main
-    // stream's collectives for them.
-    work.start_gathers();
-    side_work_ = std::move(work);
-    side_stream_->run([this, &gradients] { side_work_.run(gradients); });
-}
-
-void Executor::join_side_stream() {
-    if (!side_stream_) return;
-    side_stream_->join();
-    side_work_ = {};
+    if (!stage.is_head(op.unit)) return std::exchange(slot.weight_work[op.unit], {}).run(gradients);
+    for (model::WeightWork& each : slot.head_work) each.run(gradients);
+    slot.head_work.clear();
 }
 
 void Executor::send(comm::Communicator& group, at::Tensor& x, int to_stage) {

@@ -16,7 +16,6 @@
 
 #include "comm/communicator.h"
 #include "comm/mesh.h"
-#include "gpu/device.h"
 #include "model/layer.h"
 #include "ops/cross_entropy.h"
 #include "parallel/lowering.h"
@@ -29,9 +28,6 @@ struct ExecutorOptions {
     /// On a GPU: the second run records CUDA graphs, one for each different part of the program. The
     /// second and all later runs launch the graphs.
     bool graphs = false;
-    /// On a GPU: from the second run on, a second stream computes the weights' gradients of a unit beside the
-    /// input's gradient of the unit before.
-    bool side_stream = false;
     /// Only for a program that is forward_only, on a rank with the head: called with the number of each
     /// microbatch and the result for the tokens of model::head_targets(), in place of the sum of losses.
     /// REQUIRES: no graphs.
@@ -85,7 +81,6 @@ class Executor {
     void forward_loss(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_input(const UnitOp& op, Stage& stage, Slot& slot);
     void backward_weight(const UnitOp& op, Stage& stage, Slot& slot);
-    void join_side_stream();
     void send(comm::Communicator& group, at::Tensor& x, int to_stage);
     void receive(const UnitOp& op, comm::Communicator& group, int from_stage);
     void take(const UnitOp& op, comm::Communicator& group, at::Tensor& x);
@@ -106,8 +101,6 @@ class Executor {
     std::vector<Slot> slots_;
     std::map<std::pair<comm::Communicator*, int>, comm::Pending> sending_;    // by group and receiving rank
     std::map<std::tuple<comm::Communicator*, int, int>, Incoming> incoming_;  // by group, stage, microbatch
-    std::optional<gpu::SideStream> side_stream_;
-    model::WeightWork side_work_;  // what the side stream computes now; keeps its tensors until the join
 
     // State of the part that runs now.
     std::span<const model::Batch> microbatches_;

@@ -18,15 +18,14 @@ using UnitKey = std::pair<int, int>;  // stage, unit
 
 UnitKey unit_of(const UnitOp& op) { return {op.stage, op.unit}; }
 
-// Facts about a kind, one bit each. The last two are permissions: it is safe to leave them out.
-constexpr unsigned kReadsWeights = 1 << 0;     // of its unit; for BackwardInput see needs_weights()
-constexpr unsigned kMakesGradients = 1 << 1;   // adds to its unit's gradients
-constexpr unsigned kSends = 1 << 2;            // starts to send
-constexpr unsigned kReceives = 1 << 3;         // starts to receive
-constexpr unsigned kTakes = 1 << 4;            // waits for a receive
-constexpr unsigned kMoves = 1 << 5;            // takes data over from another stage of the rank
-constexpr unsigned kBesideGradients = 1 << 6;  // see runs_beside_gradients()
-constexpr unsigned kLeavesNothing = 1 << 7;    // see affects_later_microbatches()
+// Facts about a kind, one bit each. The last is a permission: it is safe to leave it out.
+constexpr unsigned kReadsWeights = 1 << 0;    // of its unit; for BackwardInput see needs_weights()
+constexpr unsigned kMakesGradients = 1 << 1;  // adds to its unit's gradients
+constexpr unsigned kSends = 1 << 2;           // starts to send
+constexpr unsigned kReceives = 1 << 3;        // starts to receive
+constexpr unsigned kTakes = 1 << 4;           // waits for a receive
+constexpr unsigned kMoves = 1 << 5;           // takes data over from another stage of the rank
+constexpr unsigned kLeavesNothing = 1 << 6;   // see affects_later_microbatches()
 
 struct KindRow {
     UnitOpKind kind;
@@ -39,31 +38,30 @@ struct KindRow {
 constexpr auto kRows = [] {
     using enum UnitOpKind;
     return std::to_array<KindRow>({
-        {Gather, "Gather", kBesideGradients},
-        {Release, "Release", kBesideGradients},
+        {Gather, "Gather", 0},
+        {Release, "Release", 0},
         {Forward, "Forward", kReadsWeights | kLeavesNothing},
         {Loss, "Loss", kReadsWeights | kMakesGradients | kLeavesNothing},
         {LossInput, "LossInput", kReadsWeights | kLeavesNothing},
         {ForwardLoss, "ForwardLoss", kReadsWeights | kLeavesNothing},
-        {Recompute, "Recompute", kReadsWeights | kBesideGradients | kLeavesNothing},
-        {BackwardInput, "BackwardInput", kReadsWeights | kBesideGradients | kLeavesNothing},
-        {BackwardWeight, "BackwardWeight", kMakesGradients | kBesideGradients | kLeavesNothing},
+        {Recompute, "Recompute", kReadsWeights | kLeavesNothing},
+        {BackwardInput, "BackwardInput", kReadsWeights | kLeavesNothing},
+        {BackwardWeight, "BackwardWeight", kMakesGradients | kLeavesNothing},
         {Reduce, "Reduce", 0},
         {FinishReduce, "FinishReduce", 0},
         {Sum, "Sum", kLeavesNothing},
         {FinishSum, "FinishSum", kLeavesNothing},
         {SendTable, "SendTable", kSends | kLeavesNothing},
-        {ReceiveTable, "ReceiveTable", kReceives | kBesideGradients | kLeavesNothing},
+        {ReceiveTable, "ReceiveTable", kReceives | kLeavesNothing},
         {AddTable, "AddTable", kTakes | kLeavesNothing},
         {SendActivation, "SendActivation", kSends, ActionKind::SendActivation},
-        {ReceiveActivation, "ReceiveActivation", kReceives | kBesideGradients, ActionKind::ReceiveActivation},
-        {TakeActivation, "TakeActivation", kTakes | kBesideGradients, ActionKind::TakeActivation},
-        {SendGradient, "SendGradient", kSends | kBesideGradients, ActionKind::SendGradient},
-        {ReceiveGradient, "ReceiveGradient", kReceives | kBesideGradients, ActionKind::ReceiveGradient},
-        {TakeGradient, "TakeGradient", kTakes | kBesideGradients, ActionKind::TakeGradient},
-        {MoveActivation, "MoveActivation", kMoves | kBesideGradients | kLeavesNothing,
-         ActionKind::MoveActivation},
-        {MoveGradient, "MoveGradient", kMoves | kBesideGradients | kLeavesNothing, ActionKind::MoveGradient},
+        {ReceiveActivation, "ReceiveActivation", kReceives, ActionKind::ReceiveActivation},
+        {TakeActivation, "TakeActivation", kTakes, ActionKind::TakeActivation},
+        {SendGradient, "SendGradient", kSends, ActionKind::SendGradient},
+        {ReceiveGradient, "ReceiveGradient", kReceives, ActionKind::ReceiveGradient},
+        {TakeGradient, "TakeGradient", kTakes, ActionKind::TakeGradient},
+        {MoveActivation, "MoveActivation", kMoves | kLeavesNothing, ActionKind::MoveActivation},
+        {MoveGradient, "MoveGradient", kMoves | kLeavesNothing, ActionKind::MoveGradient},
     });
 }();
 
@@ -352,7 +350,6 @@ bool is_send(UnitOpKind kind) { return has(kind, kSends); }
 bool is_receive(UnitOpKind kind) { return has(kind, kReceives); }
 bool is_take(UnitOpKind kind) { return has(kind, kTakes); }
 bool is_move(UnitOpKind kind) { return has(kind, kMoves); }
-bool runs_beside_gradients(UnitOpKind kind) { return has(kind, kBesideGradients); }
 bool affects_later_microbatches(UnitOpKind kind) { return !has(kind, kLeavesNothing); }
 
 int source_stage(const UnitOp& op) {

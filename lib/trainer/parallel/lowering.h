@@ -64,9 +64,6 @@ bool is_receive(UnitOpKind kind);
 bool is_take(UnitOpKind kind);
 /// Whether operations of this kind take data over from another stage of the same rank.
 bool is_move(UnitOpKind kind);
-/// Whether operations of this kind may start while a second stream of the GPU still computes a unit's
-/// BackwardWeight: they do not use sums of gradients, or wait for that stream themselves (BackwardWeight).
-bool runs_beside_gradients(UnitOpKind kind);
 /// Whether operations of this kind can leave something for a later microbatch: gathered weights, or a
 /// transfer or reduction that is under way.
 bool affects_later_microbatches(UnitOpKind kind);

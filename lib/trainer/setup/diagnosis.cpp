@@ -63,7 +63,7 @@ observe::RankTimesOptions rank_times_options(const config::JobConfig& config, co
                                              const Environment& environment) {
     observe::RankTimesOptions options{.host = environment.node_name(), .mesh = mesh};
     // Without balance, causal attention gives the later parts of a sequence more work.
-    if (config.parallelism.context_parallel_load_balancer == config::LoadBalancer::None)
+    if (config.parallelism.context_parallel_load_balancer == layout::ContextBalance::None)
         options.unequal_axes.add(layout::Axis::Context);
     return options;
 }

@@ -17,17 +17,9 @@
 namespace argosy::setup {
 
 inline ElementType element_type(config::Precision precision) {
-    switch (precision) {
-        case config::Precision::Float16:
-            return ElementType::Float16;
-        case config::Precision::BFloat16:
-            return ElementType::BFloat16;
-        case config::Precision::Float32:
-            return ElementType::Float32;
-        case config::Precision::Float64:
-            return ElementType::Float64;
-    }
-    return ElementType::Float32;
+    using enum ElementType;
+    constexpr ElementType kTypes[] = {Float16, BFloat16, Float32, Float64};
+    return kTypes[static_cast<int>(precision)];
 }
 
 inline at::ScalarType scalar_type(config::Precision precision) {

@@ -41,17 +41,11 @@ parallel::Reshard reshard(const config::Parallelism& parallelism) {
     return parallelism.pipeline_parallel_degree > 1 ? parallel::Reshard::Never : parallel::Reshard::EveryPass;
 }
 
-layout::ContextBalance context_balance(const config::Parallelism& parallelism) {
-    return parallelism.context_parallel_load_balancer == config::LoadBalancer::HeadTail
-               ? layout::ContextBalance::HeadTail
-               : layout::ContextBalance::None;
-}
-
 parallel::ContextOptions context_options(const config::Parallelism& parallelism) {
     using Rotation = parallel::ContextOptions::Rotation;
     const bool at_once = parallelism.context_parallel_rotate_method == config::RotateMethod::AllGather;
     return {.rotation = at_once ? Rotation::AllGather : Rotation::Ring,
-            .balance = context_balance(parallelism)};
+            .balance = parallelism.context_parallel_load_balancer};
 }
 
 train::DecayShape decay_shape(config::DecayType type) {
@@ -167,7 +161,7 @@ train::BatchSizes sizes_of_batches(const config::JobConfig& config, const layout
             .microbatch_size = microbatch,
             .num_microbatches = global_batch / mesh.degree(layout::kDataAxes) / microbatch,
             .seq_len = config.training.seq_len,
-            .balance = context_balance(config.parallelism)};
+            .balance = config.parallelism.context_parallel_load_balancer};
 }
 
 }  // namespace
@@ -244,8 +238,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
         .reshard = reshard(config.parallelism),
         .recompute = recompute_mode(config.activation_checkpoint.mode),
         .num_microbatches = sizes.num_microbatches,
-        .executor = {.graphs = uses_graphs(config),
-                     .side_stream = config.compile.side_stream && !config.debug.plain_operations},
+        .executor = {.graphs = uses_graphs(config)},
         .step = {.max_norm = config.training.max_norm,
                  .decay_all_parameters = optimizer.decay_all_parameters,
                  .unit_grad_norms = config.metrics.layer_grad_norms,

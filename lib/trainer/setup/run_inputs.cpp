@@ -101,28 +101,6 @@ std::vector<data::WeightedSource> open_sources(const config::JobConfig& config, 
 
 constexpr const char *kTrainingData = "the training data", *kValidationData = "the validation data";
 
-const char* name_of(config::Command command) {
-    switch (command) {
-        case config::Command::Run:
-            return "training";
-        case config::Command::Help:
-            return "--help";
-        case config::Command::Version:
-            return "--version";
-        case config::Command::Completion:
-            return "--bash-completion";
-        case config::Command::PrintConfig:
-            return "--print-config";
-        case config::Command::Plan:
-            return "--plan";
-        case config::Command::Search:
-            return "--search";
-        case config::Command::Translate:
-            return "--from-torchtitan or --from-litgpt";
-    }
-    return "";
-}
-
 /// COLLECTIVE: returns what `make` makes. `fact`, and later `fact_of` the result, names the result, or the
 /// mistake of the user for which `make` throws: a mistake that only some ranks have is a difference between
 /// ranks. `control`, if there is one, waits for the slowest rank before the comparison, because its watchdog

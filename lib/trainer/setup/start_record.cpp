@@ -104,11 +104,6 @@ void log_idle_compile_keys(const config::JobConfig& config, const comm::Mesh& me
     if (given.enable != defaults.enable) report("enable", for_all);
     if (given.graphs != defaults.graphs) report("graphs", for_graphs);
     if (given.search_algorithms != defaults.search_algorithms) report("search_algorithms", for_gpus);
-    // Between a unit's weight gradients and the next unit comes the wait for their reduction.
-    const bool waits = mesh.degree(layout::kShardAxes) > 1 && mesh.degree(layout::Axis::Pipeline) == 1;
-    const char* for_streams =
-        waits ? "a layer's sharded gradients are reduced as soon as they are there" : nullptr;
-    if (given.side_stream != defaults.side_stream) report("side_stream", for_gpus ? for_gpus : for_streams);
     if (on_gpu && uses_graphs(config) && !mesh.world().recordable()) {
         report("graphs", "ranks exchange data through host memory, which graphs cannot contain");
     }

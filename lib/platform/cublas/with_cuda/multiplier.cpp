@@ -60,32 +60,19 @@ struct Multiplier::State {
         explicit Known(const Operands& operands) : plan(operands) {}
     };
 
-    struct Workspace {
-        Workspace() = default;
-        explicit Workspace(const MultiplierOptions& options) {
-            if (options.workspace_bytes == 0) return;
-            size_t size = options.workspace_bytes + kWorkspaceAlignment;
-            memory = options.allocate(size);
-            void* begin = memory.get();
-            std::align(kWorkspaceAlignment, options.workspace_bytes, begin, size);
-            bytes = {static_cast<std::byte*>(begin), options.workspace_bytes};
-        }
-        std::shared_ptr<std::byte> memory;
-        std::span<std::byte> bytes;  // part of `memory`, aligned
-    };
-
     explicit State(const MultiplierOptions& given) : options(given), handle(make_handle()) {
         const cuda::Device device = cuda::describe_device(cuda::current_device());
         origin = origin_of(device);
         target = {device.capability, version()};
         if (!options.allocate) options.allocate = allocate_from_cuda;
-        workspace = Workspace(options);
+        if (options.workspace_bytes == 0) return;
+        size_t size = options.workspace_bytes + kWorkspaceAlignment;
+        workspace_memory = options.allocate(size);
+        void* begin = workspace_memory.get();
+        std::align(kWorkspaceAlignment, options.workspace_bytes, begin, size);
+        workspace = {static_cast<std::byte*>(begin), options.workspace_bytes};
     }
 
-    std::span<std::byte> workspace_of(CUstream_st* stream) const {
-        const auto own = own_workspaces.find(stream);
-        return own == own_workspaces.end() ? workspace.bytes : own->second.bytes;
-    }
     /// Throws NoAlgorithm.
     Known& known(const Product& product, const Operands& operands, CUstream_st* stream);
     Algorithm choose(ProductPlan& plan, const Product& product, const Operands& operands,
@@ -98,8 +85,8 @@ struct Multiplier::State {
     Handle handle;
     Origin origin;
     Target target;
-    Workspace workspace;
-    std::unordered_map<CUstream_st*, Workspace> own_workspaces;  // of the streams of add_stream()
+    std::shared_ptr<std::byte> workspace_memory;
+    std::span<std::byte> workspace;  // part of `workspace_memory`, aligned
     std::unordered_map<Problem, Known, ProblemHash> problems;
     std::unordered_map<Problem, Algorithm, ProblemHash> remembered;
     std::unordered_set<Problem, ProblemHash> without_algorithm;
@@ -156,8 +143,7 @@ Algorithm Multiplier::State::time(ProductPlan& plan, std::span<const Algorithm> 
         trial.c = trial.d = scratch.get();
     }
     const auto sorted = [&](std::span<const Algorithm> algorithms) {
-        return by_time(plan, handle.get(), algorithms, trial, workspace_of(stream.handle()), stream,
-                       options.search_seconds);
+        return by_time(plan, handle.get(), algorithms, trial, workspace, stream, options.search_seconds);
     };
     // 1. the heuristic's algorithms; if cuBLASLt refuses all, run() launches the first and throws its error
     std::vector<Algorithm> best = sorted(candidates);
@@ -178,10 +164,6 @@ Multiplier::~Multiplier() = default;
 Multiplier::Multiplier(Multiplier&&) noexcept = default;
 Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
 
-void Multiplier::add_stream(CUstream_st* stream) {
-    state_->own_workspaces.try_emplace(stream, state_->options);
-}
-
 void Multiplier::run(const Product& product, CUstream_st* stream) {
     ARGOSY_CHECK(std::this_thread::get_id() == state_->owner,
                  "a Multiplier is called from a thread that does not own it");
@@ -193,8 +175,8 @@ void Multiplier::run(const Product& product, CUstream_st* stream) {
         return;
     }
     State::Known& known = state_->known(product, operands, stream);
-    const cublasStatus_t status = known.plan.launch(state_->handle.get(), known.algorithm, operands,
-                                                    state_->workspace_of(stream), stream);
+    const cublasStatus_t status =
+        known.plan.launch(state_->handle.get(), known.algorithm, operands, state_->workspace, stream);
     if (status != CUBLAS_STATUS_SUCCESS) {
         throw RunError("cublasLtMatmul failed: {}; of {}", explain(status), describe(product));
     }

@@ -19,7 +19,6 @@ Multiplier::Multiplier(const MultiplierOptions& /*options*/) { absent(); }
 Multiplier::~Multiplier() = default;
 Multiplier::Multiplier(Multiplier&&) noexcept = default;
 Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
-void Multiplier::add_stream(CUstream_st* /*stream*/) {}
 void Multiplier::run(const Product& /*product*/, CUstream_st* /*stream*/) {}
 bool Multiplier::try_run(const Product& /*product*/, CUstream_st* /*stream*/) { return false; }
 Target Multiplier::target() const { return {}; }

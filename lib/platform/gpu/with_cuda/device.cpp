@@ -4,17 +4,15 @@
 #include <c10/core/AllocatorConfig.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 
 #include <algorithm>
+#include <functional>
 #include <mutex>
-#include <utility>
 
 #include "base/environment.h"
 #include "base/error.h"
 #include "cuda/device.h"
-#include "cuda/stream.h"
 
 namespace argosy::gpu {
 namespace {
@@ -77,33 +75,6 @@ void synchronize() {
 }
 
 CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
-
-struct SideStream::State {
-    c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(/*isHighPriority=*/false);
-    cuda::Event begin{cuda::Timing::Off}, end{cuda::Timing::Off};
-    bool joined = true;
-};
-
-SideStream::SideStream() : state_(std::make_unique<State>()) {}
-SideStream::~SideStream() = default;
-SideStream::SideStream(SideStream&&) noexcept = default;
-SideStream& SideStream::operator=(SideStream&&) noexcept = default;
-
-CUstream_st* SideStream::handle() const { return state_->stream.stream(); }
-
-void SideStream::run(const std::function<void()>& work) {
-    state_->begin.record(cuda::StreamView(current_stream()));
-    cuda::StreamView(handle()).wait(state_->begin);
-    state_->joined = false;
-    const c10::cuda::CUDAStreamGuard guard(state_->stream);
-    work();
-}
-
-void SideStream::join() {
-    if (std::exchange(state_->joined, true)) return;
-    state_->end.record(cuda::StreamView(handle()));
-    cuda::StreamView(current_stream()).wait(state_->end);
-}
 
 std::optional<MemoryFigures> memory() {
     if (!allocator::get()->initialized()) return std::nullopt;

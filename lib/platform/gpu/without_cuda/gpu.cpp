@@ -20,15 +20,6 @@ void synchronize() {}
 
 CUstream_st* current_stream() { absent(); }
 
-struct SideStream::State {};
-SideStream::SideStream() { absent(); }
-SideStream::~SideStream() = default;
-SideStream::SideStream(SideStream&&) noexcept = default;
-SideStream& SideStream::operator=(SideStream&&) noexcept = default;
-CUstream_st* SideStream::handle() const { return nullptr; }
-void SideStream::run(const std::function<void()>& /*work*/) {}
-void SideStream::join() {}
-
 std::optional<MemoryFigures> memory() { return std::nullopt; }
 std::vector<Block> largest_blocks(size_t /*max_blocks*/) { return {}; }
 std::shared_ptr<std::byte> allocate(size_t /*num_bytes*/) { absent(); }
