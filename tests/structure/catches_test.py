@@ -168,6 +168,16 @@ class Headers(unittest.TestCase):
                                      "lib/low/base/program.h": uses_both}), ["base/log.h"])
         self.assertEqual(self.check({"lib/low/base/with_cuda/log.h": "#pragma once\n#include <absent.h>\n"}), [])
 
+    def test_catches_beside_tensors(self):
+        tensors = {"lib/low/ATen/core/Tensor.h": "#pragma once\nnamespace at { struct Tensor {}; }\n",
+                   "lib/low/base/log.h": "#pragma once\n#include <ATen/core/Tensor.h>\ninline at::Tensor known;\n"}
+        self.assertEqual(self.check(tensors), [])
+        uses_it = '#pragma once\n#include "base/log.h"\ninline at::Tensor other = known;\n'
+        self.assertEqual(self.check(tensors | {"lib/low/base/program.h": uses_it}), [])
+        self.assertEqual(self.check(tensors | {"lib/low/base/program.h": uses_it + "std::string line();\n"}), ["base/program.h"])
+        forgets = "#pragma once\ninline at::Tensor other;\n"
+        self.assertEqual(self.check(tensors | {"lib/low/base/program.h": forgets}), ["base/program.h"])
+
 
 class Kernels(unittest.TestCase):
     def check(self, source):
