@@ -124,6 +124,14 @@ TEST(Errors, Switches) {
               "false, true, auto");
 }
 
+TEST(Errors, KeysThatHaveLeft) {
+    EXPECT_EQ(file_error("[compile]\nside_stream = false\n[quantize.linear.float8]\nemulated_accumulation = "
+                         "\"float32\"\n"),
+              "no error");
+    EXPECT_EQ(file_error("[compile]\nside_stream = true\n"),
+              "compile.side_stream in F:2 is true, but the key has left: remove it");
+}
+
 TEST(Errors, UnknownSection) {
     EXPECT_EQ(file_error("[job]\n[optimiser]\nlr = 1.0\n"),
               "unknown section [optimiser] in F:2; did you mean [optimizer]?");

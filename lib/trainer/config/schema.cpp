@@ -30,6 +30,23 @@ std::string broken_range(const Range& range, double number) {
     return number > range.min && !low_enough ? upper_bound_text(range) : range_text(range);
 }
 
+/// Keys that have left. The effective.toml of an older run has them with these values, which change nothing.
+struct FormerKey {
+    std::string_view key, value;
+};
+constexpr FormerKey kFormerKeys[] = {
+    {"compile.side_stream", "false"},
+    {"quantize.linear.float8.emulated_accumulation", "\"float32\""},
+};
+
+/// Whether the setting is to be passed over.
+bool is_former(const Setting& setting) {
+    const auto* former = std::ranges::find(kFormerKeys, setting.key, &FormerKey::key);
+    if (former == std::end(kFormerKeys)) return false;
+    if (toml_text(setting.value) == former->value) return true;
+    throw UserError("{} {} is {}, but the key has left: remove it", setting.key, setting.place, setting.found);
+}
+
 const Field& field_of(const Setting& setting) {
     if (const Field* field = find_field(setting.key)) return *field;
     throw UserError("unknown key {} {}; {}", setting.key, setting.place, what_is_meant(setting.key, {}, ""));
@@ -154,6 +171,7 @@ std::string broken_limit(const Limits& limits, const Value& value) {
 }
 
 void apply(const Setting& setting, JobConfig& config) {
+    if (is_former(setting)) return;
     const Field& field = field_of(setting);
     const Value value = value_as(field.type, setting.value);
     if (!is_set(value)) {
