@@ -15,7 +15,11 @@ size_t character_before(std::string_view text, size_t end) {
 }  // namespace
 
 AddedTokenSearch::AddedTokenSearch(std::vector<AddedToken> tokens)
-    : tokens_(std::move(tokens)), nodes_(1), may_begin_(256), spaces_(space_set()) {
+    : tokens_(std::move(tokens)),
+      nodes_(1),
+      may_begin_(256),
+      words_(token_neighbor_set()),
+      spaces_(space_set()) {
     for (size_t i = 0; i < tokens_.size(); ++i) {
         uint32_t node = 0;
         for (const char byte : tokens_[i].content) {
@@ -49,7 +53,13 @@ const AddedToken* AddedTokenSearch::longest_at(std::string_view text, size_t beg
     return longest < 0 ? nullptr : &tokens_[longest];
 }
 
-/// The white space that a token includes is searched for further tokens.
+bool AddedTokenSearch::is_beside_word(std::string_view text, size_t begin, size_t end) const {
+    return (begin != 0 && words_.contains_at(text.data() + character_before(text, begin))) ||
+           (end != text.size() && words_.contains_at(text.data() + end));
+}
+
+/// A match that is no single word hides shorter tokens at its place, and the white space
+/// that a token includes is searched for further tokens.
 void AddedTokenSearch::split(std::string_view text, std::vector<Part>& parts) const {
     parts.clear();
     size_t done = 0;
@@ -65,6 +75,7 @@ void AddedTokenSearch::split(std::string_view text, std::vector<Part>& parts) co
         }
         size_t begin = at, end = at + token->content.size();
         at = end;
+        if (token->single_word && is_beside_word(text, begin, end)) continue;
         if (token->lstrip) {
             begin = std::max(begin, done);
             while (begin > done && spaces_.contains_at(text.data() + character_before(text, begin)))

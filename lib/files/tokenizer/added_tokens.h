@@ -13,10 +13,11 @@ namespace argosy::tokenizer {
 struct AddedToken {
     std::string content;
     uint32_t id = 0;
-    bool special = false;    // left out when ids are decoded
-    bool lstrip = false;     // includes the white space before it
-    bool rstrip = false;     // includes the white space after it
-    bool normalized = true;  // searched for in the normalized text
+    bool special = false;      // left out when ids are decoded
+    bool single_word = false;  // not found beside word characters
+    bool lstrip = false;       // includes the white space before it
+    bool rstrip = false;       // includes the white space after it
+    bool normalized = true;    // searched for in the normalized text
 };
 
 /// Finds tokens in texts: at each place the longest, from left to right. Immutable.
@@ -48,11 +49,12 @@ class AddedTokenSearch {
 
     uint32_t child_of(uint32_t node, char byte) const;  // 0 if there is none
     const AddedToken* longest_at(std::string_view text, size_t begin) const;
+    bool is_beside_word(std::string_view text, size_t begin, size_t end) const;
 
     std::vector<AddedToken> tokens_;
     std::vector<Node> nodes_;
     std::vector<bool> may_begin_;  // of each byte
-    CodeTable spaces_;
+    CodeTable words_, spaces_;
 };
 
 }  // namespace argosy::tokenizer

@@ -15,14 +15,47 @@ void cut(const Split& split, std::string_view text, const Take& take) {
     if (!split.pattern) return take(text);
     PatternSearch search(*split.pattern, text);
     std::string_view match;
+    using Behavior = Split::Behavior;
+    if (split.behavior == Behavior::Isolated) {
+        const char* done = text.data();
+        while (search.next(match)) {
+            if (match.data() != done) take({done, match.data()});
+            take(match);
+            done = match.data() + match.size();
+        }
+        const char* end = text.data() + text.size();
+        if (done != end) take({done, end});
+        return;
+    }
+    // `held` is a piece to which the next one may be merged.
+    std::string_view held;
+    bool held_matches = false;
+    const auto flush = [&] {
+        if (!held.empty()) take(held);
+        held = {};
+    };
+    const auto add = [&](std::string_view part, bool matches) {
+        if (part.empty()) return;
+        if (split.behavior == Behavior::Removed) {
+            if (!matches) take(part);
+            return;
+        }
+        const bool merges =
+            !held.empty() && ((split.behavior == Behavior::MergedWithPrevious && matches && !held_matches) ||
+                              (split.behavior == Behavior::MergedWithNext && !matches && held_matches) ||
+                              (split.behavior == Behavior::Contiguous && matches == held_matches));
+        if (!merges) flush();
+        held = merges ? std::string_view(held.data(), held.size() + part.size()) : part;
+        held_matches = matches;
+    };
     const char* done = text.data();
     while (search.next(match)) {
-        if (match.data() != done) take({done, match.data()});
-        take(match);
+        add({done, match.data()}, split.invert);
+        add(match, !split.invert);
         done = match.data() + match.size();
     }
-    const char* end = text.data() + text.size();
-    if (done != end) take({done, end});
+    add({done, text.data() + text.size()}, split.invert);
+    flush();
 }
 
 /// The characters that are white space for Python's str.isspace().

@@ -17,8 +17,12 @@ namespace argosy::tokenizer {
 
 /// A cut of pieces into smaller ones.
 struct Split {
-    /// Each match and each text between two matches is a piece. Null: nothing matches.
-    std::shared_ptr<const Pattern> pattern;
+    /// The pieces that the matches and the texts between them become.
+    enum class Behavior { Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous };
+
+    std::shared_ptr<const Pattern> pattern;  // null: nothing matches
+    Behavior behavior = Behavior::Isolated;
+    bool invert = false;            // matches and the texts between them change their roles
     bool add_prefix_space = false;  // a piece that does not begin with a space gets one before it is cut
 };
 

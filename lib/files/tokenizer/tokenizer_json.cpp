@@ -71,10 +71,10 @@ std::vector<AddedToken> read_added_tokens(const JsonField& list, const BpeVocabu
         const AddedToken token = {.content = entry["content"].string(),
                                   .id = read_id(entry["id"]),
                                   .special = special,
+                                  .single_word = entry["single_word"].boolean(false),
                                   .lstrip = entry["lstrip"].boolean(false),
                                   .rstrip = entry["rstrip"].boolean(false),
                                   .normalized = entry["normalized"].boolean(!special)};
-        if (entry["single_word"].boolean(false)) entry["single_word"].refuse("must be false");
         if (token.content.empty()) entry["content"].refuse("is empty");
         if (!contents.insert(token.content).second)
             entry["content"].refuse("is " + shown(token.content) + ", as in an earlier entry");

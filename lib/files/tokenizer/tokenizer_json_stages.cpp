@@ -25,6 +25,17 @@ std::string escaped(const std::string& text) {
     return pattern;
 }
 
+Split::Behavior read_behavior(const JsonField& behavior) {
+    using Behavior = Split::Behavior;
+    const std::string& name = behavior.string();
+    if (name == "Isolated") return Behavior::Isolated;
+    if (name == "Removed") return Behavior::Removed;
+    if (name == "MergedWithPrevious") return Behavior::MergedWithPrevious;
+    if (name == "MergedWithNext") return Behavior::MergedWithNext;
+    if (name == "Contiguous") return Behavior::Contiguous;
+    behavior.refuse("is " + behavior.shown() + ", which is not supported");
+}
+
 /// Why a pattern cannot be read is said with the key.
 std::shared_ptr<const Pattern> make_pattern(const std::string& expression, const JsonField& field) {
     return std::make_shared<const Pattern>(expression, field.place());
@@ -35,16 +46,16 @@ Split read_split(const JsonField& stage) {
     const JsonField pattern = stage["pattern"];
     const bool is_regex = pattern.only_key({"Regex", "String"}) == "Regex";
     const std::string expression = is_regex ? pattern["Regex"].string() : escaped(pattern["String"].string());
-    if (stage["behavior"].string() != "Isolated")
-        stage["behavior"].refuse("is " + stage["behavior"].shown() + "; only Isolated is supported");
-    if (stage["invert"].boolean(false)) stage["invert"].refuse("must be false");
-    return {.pattern = make_pattern(expression, pattern)};
+    return {.pattern = make_pattern(expression, pattern),
+            .behavior = read_behavior(stage["behavior"]),
+            .invert = stage["invert"].boolean(false)};
 }
 
 Split read_digits(const JsonField& stage) {
     stage.allow_only({"type", "individual_digits"});
     const bool individual = stage["individual_digits"].boolean(false);
-    return {.pattern = make_pattern(individual ? R"(\p{N})" : R"(\p{N}+)", stage)};
+    return {.pattern = make_pattern(R"(\p{N})", stage),
+            .behavior = individual ? Split::Behavior::Isolated : Split::Behavior::Contiguous};
 }
 
 /// A text's ids do not depend on trim_offsets.

@@ -161,6 +161,8 @@ CodeSet word_set_in_class() {
     return word_set_with(others);
 }
 
+CodeSet token_neighbor_set() { return word_set_with(kAlsoWordOfTokens); }
+
 CodeTable::CodeTable(const CodeSet& set) : ascii_(256), page_of_((kLastCode + 1) >> 8) {
     std::map<std::array<uint64_t, kWordsOfPage>, uint16_t> pages;  // equal pages are stored once
     auto range = set.ranges().begin();

@@ -71,9 +71,10 @@ class CodeSet {
 /// such category.
 CodeSet category_set(std::string_view name);
 
-CodeSet space_set();          // \s
-CodeSet word_set();           // \w outside of [..]
-CodeSet word_set_in_class();  // \w in [..], where Oniguruma leaves out some signs of Latin-1
+CodeSet space_set();           // \s
+CodeSet word_set();            // \w outside of [..]
+CodeSet word_set_in_class();   // \w in [..], where Oniguruma leaves out some signs of Latin-1
+CodeSet token_neighbor_set();  // the characters beside which an added token with single_word is not found
 
 /// A set of code points for fast look-ups: a byte for each ASCII character, and pages of 256 bits.
 class CodeTable {

@@ -146,6 +146,12 @@ constexpr uint32_t kAlsoWord_[] = {
 };
 const Numbers kAlsoWord(kAlsoWord_);
 
+// The same for the word characters around added tokens.
+constexpr uint32_t kAlsoWordOfTokens_[] = {
+    8204,8205,9398,9449,127280,127305,127312,127337,127344,127369,
+};
+const Numbers kAlsoWordOfTokens(kAlsoWordOfTokens_);
+
 // Ranges of one combining class: distance from the range before, length, class.
 constexpr uint32_t kCombiningClasses_[] = {
     768,21,230,21,1,232,1,4,220,4,1,232,1,1,216,1,5,220,5,2,202,2,4,220,4,2,202,2,11,220,11,5,1,5,4,220,4,8,230,8,1,240,

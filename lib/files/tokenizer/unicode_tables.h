@@ -9,7 +9,7 @@ namespace argosy::tokenizer {
 
 using Numbers = std::span<const uint32_t>;
 
-extern const Numbers kCategoryRuns, kSpaces, kAlsoWord;
+extern const Numbers kCategoryRuns, kSpaces, kAlsoWord, kAlsoWordOfTokens;
 extern const Numbers kCombiningClasses, kSingles, kPairs, kNotComposed;
 
 }  // namespace argosy::tokenizer
