@@ -15,7 +15,6 @@
 namespace argosy::watch {
 namespace {
 
-using Json = nlohmann::json;
 using LaunchId = LaunchQueue::LaunchId;
 using QueueState = LaunchQueue::QueueState;
 
@@ -106,7 +105,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(WaitReport, key, operation, group, members, i
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(StorageWait, what, waited_seconds, limit_seconds, limit_name)
 
 std::string RankReport::text() const {
-    Json report = {{"queues", queues}, {"waits", waits}, {"error", on_one_line(error)}};
+    nlohmann::json report = {{"queues", queues}, {"waits", waits}, {"error", on_one_line(error)}};
     if (!last_operation.empty()) {
         report["last_operation"] = last_operation;
         report["seconds_since_last"] = seconds_since_last;
@@ -120,7 +119,7 @@ std::string RankReport::text() const {
 }
 
 RankReport RankReport::parse(const std::string& text) {
-    const Json json(parse_json(text, "a report of another rank's watchdog"));
+    const nlohmann::json json(parse_json(text, "a report of another rank's watchdog"));
     RankReport report;
     json.at("queues").get_to(report.queues);
     json.at("waits").get_to(report.waits);
