@@ -1,4 +1,4 @@
-// Reads TOML: files, and lists on the command line. Only this file uses the TOML library.
+// Reads TOML files. Only this file uses the TOML library.
 #include <stdexcept>
 
 // toml++ asserts properties that a malformed text does not have. A failed assertion would abort the process
@@ -231,58 +231,7 @@ void read_keys(const toml::table& table, const std::string& prefix, const std::s
     }
 }
 
-/// A list on the command line in TOML: names without quotes have them, and missing ones are "".
-std::string with_quotes(ValueType type, std::string_view word) {
-    std::string text;
-    std::string_view key;  // of a table's next value
-    bool in_table = false;
-    char last = 0;
-    for (std::size_t at = 0, end = 0; at < word.size(); at = end) {
-        const char letter = word[at];
-        end = at + 1;
-        // 1. spaces, commas and brackets
-        if (std::string_view(" ,=[]{}").find(letter) != std::string_view::npos) {
-            const bool ends_value = letter == ',' || letter == ']' || letter == '}';
-            if (ends_value && (last == ',' || last == '=')) text += "\"\"";
-            if (letter == '{' || letter == '}') in_table = letter == '{';
-            if (letter == '{' || letter == ',') key = {};
-            if (letter != ' ') last = letter;
-            text += letter;
-            continue;
-        }
-        last = letter;
-        // 2. strings with quotes
-        if (letter == '"') {
-            end = end_of_string(word, at);
-            text += word.substr(at, end - at);
-            continue;
-        }
-        // 3. keys, numbers and names
-        const bool is_key = in_table && key.empty();
-        end = std::min(word.find_first_of(is_key ? "=" : in_table ? ",}" : ",]", at), word.size());
-        const std::string_view spaced = word.substr(at, end - at);
-        const std::string_view bare = spaced.substr(0, spaced.find_last_not_of(' ') + 1);
-        const bool is_name = !is_key && key != "weight" && type != ValueType::IntegerList;
-        if (is_key) key = bare;
-        text += is_name ? toml_text(std::string(bare)) : std::string(bare);
-    }
-    return text;
-}
-
 }  // namespace
-
-Value list_from_word(ValueType type, std::string_view word) {
-    const bool is_flat = type == ValueType::IntegerList || type == ValueType::ChoiceList;
-    const bool has_brackets = word.starts_with('[') && word.ends_with(']');
-    const std::string list(is_flat && !has_brackets ? fmt::format("[{}]", word) : word);
-    try {
-        const std::string text = "list = " + with_quotes(type, list);
-        refuse_stray_characters(text, "");
-        return value_as(type, value_of(*toml::parse(text).get("list")));
-    } catch (const std::exception&) {
-        return {};
-    }
-}
 
 std::string content_of(const std::string& path, std::string_view option) {
     std::error_code ignored;

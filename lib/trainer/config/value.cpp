@@ -44,6 +44,105 @@ Value duration_value(std::string_view word) {
 
 Value string_from(std::string_view word) { return std::string(word); }
 
+std::string_view trimmed(std::string_view text) {
+    while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+    return text;
+}
+
+std::optional<std::string> name_from(std::string_view text) {
+    const bool is_quoted = text.size() >= 2 && text.front() == '"' && text.back() == '"';
+    return std::string(is_quoted ? text.substr(1, text.size() - 2) : text);
+}
+
+/// Parses "1,2,3" or, in TOML's spelling, "[1, 2, 3]". `element_from` parses one element, or returns none.
+template <class Element>
+Value list_from(std::string_view word, std::optional<Element> element_from(std::string_view)) {
+    if (word.size() >= 2 && word.front() == '[' && word.back() == ']') word = word.substr(1, word.size() - 2);
+    std::vector<Element> list;
+    if (trimmed(word).empty()) return list;
+    for (;;) {
+        const std::size_t comma = word.find(',');
+        const auto element = element_from(trimmed(word.substr(0, comma)));
+        if (!element) return {};
+        list.push_back(*element);
+        if (comma == std::string_view::npos) return list;
+        word.remove_prefix(comma + 1);
+    }
+}
+
+Value integers_from(std::string_view word) { return list_from(word, number_from<int64_t>); }
+Value names_from(std::string_view word) { return list_from(word, name_from); }
+
+/// Parses "[[a, b], [c]]", with or without quotes around the names.
+Value name_lists_from(std::string_view word) {
+    if (word.size() < 2 || word.front() != '[' || word.back() != ']') return {};
+    word = trimmed(word.substr(1, word.size() - 2));
+    std::vector<std::vector<std::string>> lists;
+    if (word.empty()) return lists;
+    for (;;) {
+        const std::size_t end = word.find(']');
+        if (!word.starts_with('[') || end == std::string_view::npos) return {};
+        lists.push_back(std::get<std::vector<std::string>>(names_from(word.substr(0, end + 1))));
+        word = trimmed(word.substr(end + 1));
+        if (word.empty()) return lists;
+        if (word.front() != ',') return {};
+        word = trimmed(word.substr(1));
+    }
+}
+
+/// The place of the first of `letters` in `text` outside of quotes, or npos.
+std::size_t find_unquoted(std::string_view text, std::string_view letters) {
+    bool quoted = false;
+    for (std::size_t at = 0; at < text.size(); ++at) {
+        if (text[at] == '"') quoted = !quoted;
+        if (!quoted && letters.find(text[at]) != std::string_view::npos) return at;
+    }
+    return std::string_view::npos;
+}
+
+/// Parses "path = a.h5, weight = 2", with or without quotes around the path.
+std::optional<MixtureSource> source_from(std::string_view text) {
+    std::optional<std::string> path;
+    std::optional<double> weight;
+    for (bool more = true; more;) {
+        const std::size_t comma = find_unquoted(text, ","), equals = find_unquoted(text, "=");
+        if (equals >= std::min(comma, text.size())) return {};
+        const std::string_view key = trimmed(text.substr(0, equals));
+        const std::string_view word = trimmed(text.substr(equals + 1, comma - equals - 1));
+        const bool is_path = key == "path";
+        if (is_path ? path.has_value() : key != "weight" || weight) return {};
+        if (is_path) {
+            path = name_from(word);
+        } else if (!(weight = number_from<double>(word))) {
+            return {};
+        }
+        more = comma != std::string_view::npos;
+        if (more) text.remove_prefix(comma + 1);
+    }
+    if (!path) return {};
+    return MixtureSource{*path, weight.value_or(1)};
+}
+
+/// Parses "[{path = a.h5, weight = 2}, {path = b.h5}]".
+Value mixture_from(std::string_view word) {
+    if (word.size() < 2 || word.front() != '[' || word.back() != ']') return {};
+    word = trimmed(word.substr(1, word.size() - 2));
+    std::vector<MixtureSource> mixture;
+    while (!word.empty()) {
+        const std::size_t end = find_unquoted(word, "}");
+        if (word.front() != '{' || end == std::string_view::npos) return {};
+        const auto source = source_from(word.substr(1, end - 1));
+        if (!source) return {};
+        mixture.push_back(*source);
+        word = trimmed(word.substr(end + 1));
+        if (word.empty()) break;
+        if (word.front() != ',' || word.size() == 1) return {};
+        word = trimmed(word.substr(1));
+    }
+    return mixture;
+}
+
 template <class T>
 bool holds(const Value& value) {
     return std::holds_alternative<T>(value);
@@ -55,7 +154,7 @@ struct Type {
     ValueType type;
     std::string_view name;
     bool (*holds)(const Value&);
-    Value (*from_word)(std::string_view) = nullptr;  // null: list_from_word()
+    Value (*from_word)(std::string_view);
 };
 
 constexpr Type kTypes[] = {
@@ -66,11 +165,12 @@ constexpr Type kTypes[] = {
     {ValueType::String, "a string", holds<std::string>, string_from},
     {ValueType::Choice, "a string", holds<std::string>, string_from},
     {ValueType::Duration, "a duration as 90m, 11h30m, 2d or 3600 (seconds)", holds<Duration>, duration_value},
-    {ValueType::IntegerList, "a list of integers", holds<std::vector<int64_t>>},
-    {ValueType::ChoiceList, "a list of strings", holds<std::vector<std::string>>},
-    {ValueType::NameLists, "a list of lists of strings", holds<std::vector<std::vector<std::string>>>},
+    {ValueType::IntegerList, "a list of integers", holds<std::vector<int64_t>>, integers_from},
+    {ValueType::ChoiceList, "a list of strings", holds<std::vector<std::string>>, names_from},
+    {ValueType::NameLists, "a list of lists of strings", holds<std::vector<std::vector<std::string>>>,
+     name_lists_from},
     {ValueType::Mixture, "a list of sources as {path = \"F.h5\", weight = 2.0}",
-     holds<std::vector<MixtureSource>>},
+     holds<std::vector<MixtureSource>>, mixture_from},
 };
 
 const Type& description_of(ValueType type) {
@@ -172,10 +272,7 @@ std::string_view exceeded_range(ValueType type, std::string_view word) {
     return "";
 }
 
-Value value_from_word(ValueType type, std::string_view word) {
-    const auto from_word = description_of(type).from_word;
-    return from_word ? from_word(word) : list_from_word(type, word);
-}
+Value value_from_word(ValueType type, std::string_view word) { return description_of(type).from_word(word); }
 
 Value value_as(ValueType type, const Value& value) {
     const auto* integer = std::get_if<int64_t>(&value);

@@ -62,10 +62,6 @@ std::string_view exceeded_range(ValueType type, std::string_view word);
 /// Parses a word of the command line as a value of `type`. Returns an unset value if that fails.
 Value value_from_word(ValueType type, std::string_view word);
 
-/// The same for types of lists. A word is a list in TOML's spelling. Names need no quotes there, and a list
-/// of integers or choices needs no brackets: "a,b".
-Value list_from_word(ValueType type, std::string_view word);
-
 /// Converts `value` to `type`: an integer becomes a number or a duration, text becomes a duration, and an
 /// empty list becomes an empty list of any type. Returns an unset value if `value` does not fit.
 Value value_as(ValueType type, const Value& value);
