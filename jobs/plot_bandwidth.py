@@ -57,7 +57,7 @@ def kind_of(row):
 
 
 def lines_of(results, axis, side, name):
-    """A line for each type, operation and root; the best cycle counts. Sizes without bandwidth have no place on
+    """A line for each type, operation and root; the best row counts. Sizes without bandwidth have no place on
     logarithmic axes."""
     best = {}
     for row in results["results"]:

@@ -35,6 +35,12 @@ TEST(Differences, KeysOfOtherVersionsAreNamed) {
                "b.gone: unset then, unknown now"}));
 }
 
+TEST(Differences, AKeyThatHasLeftIsOneOnlyIfItHadAnEffect) {
+    EXPECT_EQ(differences("[compile]\nside_stream = false\n", ""), Lines());
+    EXPECT_EQ(differences("[compile]\nside_stream = true\n", ""),
+              Lines{"compile.side_stream: true then, unknown now"});
+}
+
 TEST(Differences, ATextThatIsNotAConfigurationHasNoKeys) {
     EXPECT_EQ(differences("", "[a]\nb = 1\n"), Lines{"a.b: unknown then, 1 now"});
     EXPECT_EQ(differences("\xff\n[[[\n = \n#\n", ""), Lines());

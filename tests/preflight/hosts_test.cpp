@@ -23,6 +23,13 @@ TEST(LockedMemory, MustBeLargeIfThereIsAnAdapter) {
     EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
 }
 
+TEST(LockedMemory, NamesANodeOnceIfItsRanksAreNotAdjacent) {
+    Cluster cluster = good_cluster(2, 2);
+    std::swap(cluster.ranks[1].node, cluster.ranks[2].node);
+    for (RankFacts& rank : cluster.ranks) rank.memlock_bytes = 64 << 10;
+    EXPECT_EQ(only_finding(cluster, "locked memory").where, "all nodes");
+}
+
 TEST(SharedMemory, MustSufficeForTheRanksOfANode) {
     Cluster cluster = good_cluster(2, 2);
     cluster.nodes[1].shared_memory = Space{64 << 20, 64 << 20};  // docker's

@@ -94,8 +94,7 @@ void WeightWork::run(const Gradients& gradients) {
     }
 }
 
-/// The item with the casts that its operands still lack. The item itself keeps its tensors: a second stream
-/// may read them later.
+/// The item with the casts that its operands still lack. The item itself keeps its tensors.
 WeightWork::Item WeightWork::cast(const Item& item) {
     Item ready = item;
     if (item.kind != Kind::Product) return ready;

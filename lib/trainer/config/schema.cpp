@@ -30,22 +30,10 @@ std::string broken_range(const Range& range, double number) {
     return number > range.min && !low_enough ? upper_bound_text(range) : range_text(range);
 }
 
-/// Keys that have left. The effective.toml of an older run has them with these values, which change nothing.
-struct FormerKey {
-    std::string_view key, value;
-};
-constexpr FormerKey kFormerKeys[] = {
+constexpr std::pair<std::string_view, std::string_view> kFormerSettings[] = {
     {"compile.side_stream", "false"},
     {"quantize.linear.float8.emulated_accumulation", "\"float32\""},
 };
-
-/// Whether the setting is to be passed over.
-bool is_former(const Setting& setting) {
-    const auto* former = std::ranges::find(kFormerKeys, setting.key, &FormerKey::key);
-    if (former == std::end(kFormerKeys)) return false;
-    if (toml_text(setting.value) == former->value) return true;
-    throw UserError("{} {} is {}, but the key has left: remove it", setting.key, setting.place, setting.found);
-}
 
 const Field& field_of(const Setting& setting) {
     if (const Field* field = find_field(setting.key)) return *field;
@@ -65,6 +53,10 @@ std::vector<std::string> alike_in_section(const Section& section, std::string_vi
 }
 
 }  // namespace
+
+bool is_former_setting(std::string_view key, std::string_view value) {
+    return std::ranges::find(kFormerSettings, std::pair(key, value)) != std::end(kFormerSettings);
+}
 
 const Section* find_section(std::string_view name) {
     const auto found = std::ranges::find(schema(), name, &Section::name);
@@ -171,7 +163,7 @@ std::string broken_limit(const Limits& limits, const Value& value) {
 }
 
 void apply(const Setting& setting, JobConfig& config) {
-    if (is_former(setting)) return;
+    if (is_set(setting.value) && is_former_setting(setting.key, toml_text(setting.value))) return;
     const Field& field = field_of(setting);
     const Value value = value_as(field.type, setting.value);
     if (!is_set(value)) {

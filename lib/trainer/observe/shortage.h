@@ -1,5 +1,5 @@
 // Recognises out-of-memory exceptions, describes the memory at the time of the failure, and explains the
-// failure of an evaluation. account/training_memory.h explains the failure of a training run.
+// failure of an evaluation. plan/training_memory.h explains the failure of a training run.
 #pragma once
 
 #include <cstdint>
