@@ -116,9 +116,9 @@ TEST(Table, IsStrict) {
              {"\"tensors\":[", "\"tensors\":[[{}],", "\"tensors\" holds a list"},
              {"\"type\":\"f32\"", "\"type\":\"f31\"", "\"type\" is \"f31\""},
              {"\"shape\":[4,6]", "\"shape\":[4,6.5]", "\"shape[1]\" is 6.5"},
-             {"\"file\":0", "\"file\":-2", "\"file\" is -2"},
-             {"\"file\":0", "\"file\":-1.0", "\"file\" is -1.0"},
-             {"\"file\":0", "\"file\":4294967296", "\"file\" is 4294967296"},
+             {"\"file\":0", "\"file\":-2", "\"slabs[0].file\" is -2"},
+             {"\"file\":0", "\"file\":-1.0", "\"slabs[0].file\" is -1.0"},
+             {"\"file\":0", "\"file\":4294967296", "\"slabs[0].file\" is 4294967296"},
              {"\"hash\":\"", "\"hash\":\"A", "32 lower-case"},
              {"\"model\":{", kDeep, "nested more than"},
          }) {
