@@ -78,7 +78,7 @@ class SentencePiece(unittest.TestCase):
             both = warnings_of(folder)
             self.assertEqual(len(both), 2)
             self.assertIn("tokenizer.model is the tokenizer, because", both[0])
-            self.assertIn('model.type is "Unigram"; only BPE is supported', both[0])
+            self.assertIn('"model.type" is "Unigram"; only BPE is supported', both[0])
             done = subprocess.run([samples.DRIVER, "info", folder / "tokenizer.json"], capture_output=True, text=True)
             self.assertEqual(done.returncode, 2)
             self.assertIn("tokenizer.model beside it", done.stderr)
