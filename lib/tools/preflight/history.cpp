@@ -76,7 +76,7 @@ std::string kind_of(const Report& report, size_t node) {
                        report.speeds.between_devices() ? "device" : "host");
 }
 
-/// Adds the rate of a GPU's sustained products. Its name has their time, because a GPU gets hotter and
+/// Adds the rate of a GPU's sustained products. The rate's name has their time, because a GPU gets hotter and
 /// slower. A rate that was not measured is 0, which keeps the places of the other ranks. Leaves out
 /// processors: their stress is so short that other programs disturb it.
 void add_stress(const RankFacts& rank, size_t node, const Labels& labels, std::vector<Figure>& figures) {
