@@ -263,7 +263,8 @@ std::vector<std::string> differences(const std::string& then, const std::string&
     const Printed values_then = printed(then);
     Printed values_now = printed(now);
     for (const auto& [key, value] : values_then) {
-        if (value_in(values_now, key) == "unknown" && !is_former_setting(key, value)) values_now.emplace_back(key, "unknown");
+        if (value_in(values_now, key) == "unknown" && !is_former_setting(key, value))
+            values_now.emplace_back(key, "unknown");
     }
     std::vector<std::string> lines;
     for (const auto& [key, value] : values_now) {
