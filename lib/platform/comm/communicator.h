@@ -24,10 +24,6 @@
 #include "base/clock.h"
 #include "base/element_type.h"
 
-namespace argosy::watch {
-class Watchdog;
-}
-
 namespace argosy::comm {
 
 enum class OpKind { AllGather, ReduceScatter, AllReduce, Broadcast, Send, Receive };
@@ -127,9 +123,6 @@ class Communicator {
     /// Sets the time limit of the waits that begin from now on, in this group and in every group that has the
     /// same outermost group, and names the setting that errors refer to.
     virtual void limit_waits(double /*seconds*/, const char* /*setting*/) {}
-
-    /// The watchdog of the outermost group, through which a rank calls the others; null if none watches.
-    virtual watch::Watchdog* watchdog() { return nullptr; }
 
     /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU. Call it before the first
     /// Send or Receive. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo

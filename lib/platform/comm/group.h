@@ -104,7 +104,6 @@ class GroupCommunicator : public Communicator {
     void limit_waits(double seconds, const char* setting) override {
         group_->watchdog().set_limit({seconds, setting});
     }
-    watch::Watchdog* watchdog() override { return &group_->watchdog(); }
 
   protected:
     const std::shared_ptr<const Group> group_;

@@ -21,7 +21,6 @@ class TracedCommunicator : public Communicator {
     int size() const override { return inner_->size(); }
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
     void limit_waits(double seconds, const char* setting) override { inner_->limit_waits(seconds, setting); }
-    watch::Watchdog* watchdog() override { return inner_->watchdog(); }
     void open_channels() override { inner_->open_channels(); }
     bool recordable() const override { return inner_->recordable(); }
     using Communicator::submit;

@@ -18,18 +18,6 @@ FlightRecorder& Watchdog::flight() const { return state_->flight; }
 WaitLimit Watchdog::limit() const { return state_->limit(); }
 void Watchdog::set_limit(WaitLimit limit) { state_->set_limit(limit); }
 
-void Watchdog::answer_calls_with(std::function<void()> answer) {
-    const std::lock_guard lock(state_->mutex);
-    state_->answer_to_call = std::move(answer);
-}
-
-void Watchdog::call_all_ranks() {
-    state_->set(state_->called);
-    state_->connections.wake();
-}
-
-void Watchdog::wait_for_answers(double seconds) { state_->wait_for(state_->all_answered, seconds); }
-
 Watchdog::~Watchdog() {
     leave();
     const auto end = [this](std::thread& thread, const bool& ended) {

@@ -22,17 +22,12 @@
 // A rank that leaves in order, or after an error that it prints itself, sends a notice first. In a job with
 // GPUs, a rank whose connection closes without notice is reported as missing at once.
 //
-// Calls. A rank that has an error for which the others have something to say calls them before it leaves.
-// Rank 0 passes the call on, each rank's thread runs the answer that its program has given, once, and the
-// caller waits until all have answered, for a limited time.
-//
 // A second thread queries CUDA and NCCL, and stores the answers for the first one, because a query may block
 // for ever if a GPU hangs. Time in which the rank itself stood still (SIGSTOP, a suspended job) does not
 // count as waiting time.
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <thread>
 
@@ -65,14 +60,6 @@ class Watchdog {
     WaitLimit limit() const;
     /// Changes the limit of operations between GPUs, and of host waits that begin from now on.
     void set_limit(WaitLimit limit);
-
-    /// Sets what this rank does when a rank calls: `answer` runs in the watchdog's thread, with this rank's
-    /// GPU, at most once. The thread keeps the answer alive while it runs. REQUIRES: it throws nothing.
-    void answer_calls_with(std::function<void()> answer);
-    /// Calls all ranks, this one included, and returns at once. Any number of ranks may call.
-    void call_all_ranks();
-    /// Returns once all ranks have answered, or after `seconds`. REQUIRES: call_all_ranks() was called.
-    void wait_for_answers(double seconds);
 
     /// Notifies the other ranks that this rank leaves in order, and stops watching. Returns once the notice
     /// is sent, or after a second. Only the first call has an effect.

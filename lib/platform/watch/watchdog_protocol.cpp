@@ -41,8 +41,6 @@ enum class Message : char {
     AskOps,       // from rank 0: which operations to describe; answered by Ops
     Ops,          // their descriptions
     FileWritten,  // the sender's file is written, or why it is not
-    Call,         // a rank calls all ranks
-    Answered,     // the sender has answered the call; from rank 0: all ranks have
 };
 
 std::string message(Message kind, const std::string& content = {}) {
@@ -70,7 +68,6 @@ class Watchdog::Protocol {
             handle(connections_.receive(pause_seconds_));
             if (connections_.rank() != 0 && file_is_new())
                 connections_.send(0, message(Message::FileWritten, state_.flight_file.error()));
-            take_call();
             const RankReport own = report();
             const bool fails = !own.error.empty() && !any_rank_left_;
             const bool late = fails || (own.is_late() && !(quiet_ && quiet_->has_time_left()));
@@ -178,34 +175,11 @@ class Watchdog::Protocol {
             case Message::FileWritten:
                 files_[sender] = text.substr(1);
                 break;
-            case Message::Call:
-                state_.set(state_.called);
-                break;
-            case Message::Answered:
-                answered_.insert(sender);
-                if (sender == 0) state_.set(state_.all_answered);
-                break;
             case Message::End:
                 if (sender != 0)
                     connections_.send_to_all(message(Message::End));  // only rank 0 can reach the other ranks
                 state_.end_process();
         }
-    }
-
-    /// Passes a new call on, and answers it. Rank 0 tells the others once all that it reaches have answered.
-    void take_call() {
-        const int rank = connections_.rank();
-        if (!state_.is_set(state_.called)) return;
-        if (answered_.insert(rank).second) {
-            connections_.send_to_all(message(Message::Call));
-            state_.answer();
-            if (rank != 0) connections_.send(0, message(Message::Answered));
-        }
-        if (rank != 0 || state_.is_set(state_.all_answered)) return;
-        for (int other = 1; other < connections_.size(); ++other)
-            if (connections_.reaches(other) && !answered_.contains(other)) return;
-        connections_.send_to_all(message(Message::Answered));
-        state_.set(state_.all_answered);
     }
 
     /// Rank 0 asks or has answered, so its silence is measured anew.
@@ -371,7 +345,7 @@ class Watchdog::Protocol {
     /// After rank 0 has found nothing late, a rank asks again only after this time, because its wait may last
     /// until the file system answers another rank.
     std::optional<PollTimer> quiet_;
-    std::set<int> disconnected_, answered_;
+    std::set<int> disconnected_;
     std::map<int, RankReport> reports_;
     std::map<int, FlightDigest> digests_;
     std::map<int, std::vector<DescribedOp>> ops_;

@@ -83,15 +83,4 @@ void Watchdog::State::end_process() const {
     _exit(static_cast<int>(ExitCode::Watchdog));
 }
 
-void Watchdog::State::answer() {
-    std::function<void()> own;
-    {
-        const std::lock_guard lock(mutex);
-        own = std::exchange(answer_to_call, nullptr);
-    }
-    if (!own) return;
-    if (gpu) cuda::set_device(device);
-    own();
-}
-
 }  // namespace argosy::watch

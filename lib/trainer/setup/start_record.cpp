@@ -111,14 +111,11 @@ void log_idle_compile_keys(const config::JobConfig& config, const comm::Mesh& me
 
 void log_idle_profiling_keys(const config::Profiling& given) {
     const config::Profiling defaults;
-    if (!given.enable_profiling && given.save_traces_folder != defaults.save_traces_folder)
+    if (given.enable_profiling) return;
+    if (given.save_traces_folder != defaults.save_traces_folder)
         spdlog::info("profiling.save_traces_folder has no effect: profiling.enable_profiling is false");
-    if (!given.enable_profiling && !given.enable_memory_snapshot &&
-        given.profile_freq != defaults.profile_freq) {
-        spdlog::info(
-            "profiling.profile_freq has no effect: profiling.enable_profiling and "
-            "enable_memory_snapshot are false");
-    }
+    if (given.profile_freq != defaults.profile_freq)
+        spdlog::info("profiling.profile_freq has no effect: profiling.enable_profiling is false");
 }
 
 /// Warns of a schedule whose last steps train nothing, that never reaches optimizer.lr, or whose parts
