@@ -3,10 +3,9 @@
 // tensors alive until wait(). Every rank of a group submits the same operations in the same order.
 //
 // For tensors in the host's memory, an operation has ended when wait() returns. For tensors on a GPU, an
-// operation begins after the work that was on LibTorch's current stream at submit(). NCCL's wait() returns at
-// once (nccl_communicator.h); StagedCommunicator's wait() blocks the host. Work that is put on the current
-// stream after wait() runs after the operation, and memory that is freed after wait() is reused only after
-// the operation.
+// operation begins after the work that was on LibTorch's current stream at submit(). wait() returns at once
+// (nccl_communicator.h). Work that is put on the current stream after wait() runs after the operation, and
+// memory that is freed after wait() is reused only after the operation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -128,9 +127,6 @@ class Communicator {
     /// Send or Receive. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo
     /// size().
     virtual void open_channels() {}
-
-    /// Whether submitted operations can become part of a graph that is being recorded.
-    virtual bool recordable() const { return true; }
 
     /// Starts the operations and returns. REQUIRES: all their tensors are on a GPU, or none is.
     virtual Pending submit(std::span<const Op> ops) = 0;

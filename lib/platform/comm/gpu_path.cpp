@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/text.h"
 #include "cuda/device.h"
 #include "mpi/start_up.h"
@@ -31,27 +30,14 @@ void require_new_nccl() {
         nccl::version_text());
 }
 
-/// COLLECTIVE: returns Nccl or, if ranks share a GPU, Host. Throws UserError if they share one and Nccl is
-/// wanted.
-GpuPath fastest_path(const mpi::Comm& world, GpuPath wanted) {
+/// COLLECTIVE. Throws UserError if ranks share a GPU.
+void require_own_gpus(const mpi::Comm& world) {
     const std::vector<int> sharing = ranks_without_own_gpu(world);
-    if (sharing.empty()) {
-        require_new_nccl();
-        return GpuPath::Nccl;
-    }
-    if (wanted == GpuPath::Nccl) {
-        throw UserError(
-            "comm.gpu_path = nccl, but rank {} shares its GPU with another rank, and NCCL needs one GPU per "
-            "rank: start as many ranks on a node as it has GPUs, or leave comm.gpu_path out",
-            listed(sharing));
-    }
-    if (world.rank() == 0) {
-        spdlog::warn(
-            "rank {} shares its GPU with another rank, and NCCL needs one GPU per rank: ranks exchange data "
-            "through host memory, which is slow",
-            listed(sharing));
-    }
-    return GpuPath::Host;
+    if (sharing.empty()) return;
+    throw UserError(
+        "rank {} shares its GPU with another rank, and NCCL needs one GPU per rank: start as many ranks on a "
+        "node as it has GPUs",
+        listed(sharing));
 }
 
 }  // namespace
@@ -71,20 +57,21 @@ bool all_see_gpus(const mpi::Comm& world, int num_own) {
 }
 
 GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
-    const bool is_asked_for = wanted == GpuPath::Nccl || wanted == GpuPath::Host;
-    if (nccl::version() == 0 && is_asked_for) {
+    if (nccl::version() == 0 && wanted == GpuPath::Nccl) {
         throw UserError(
             "comm.gpu_path is set, but this build has no CUDA: leave it out, or configure with "
             "-DARGOSY_CUDA=ON (preset cuda)");
     }
     if (nccl::version() == 0 || wanted == GpuPath::None) return GpuPath::None;
     if (!all_see_gpus(world, cuda::device_count())) {
-        if (!is_asked_for) return GpuPath::None;
+        if (wanted == GpuPath::Auto) return GpuPath::None;
         throw UserError(
             "comm.gpu_path is set, but no rank sees a GPU: leave it out, or check nvidia-smi, "
             "CUDA_VISIBLE_DEVICES and the job's --gpus options");
     }
-    return wanted == GpuPath::Host ? GpuPath::Host : fastest_path(world, wanted);
+    require_own_gpus(world);
+    require_new_nccl();
+    return GpuPath::Nccl;
 }
 
 }  // namespace argosy::comm

@@ -117,16 +117,8 @@ std::unique_ptr<Communicator> GroupCommunicator::subgroup(std::span<const int> r
 
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {
     auto host = make_host_communicator(group);
-    switch (group->options().gpu_path) {
-        case GpuPath::Nccl:
-            return std::make_unique<NcclCommunicator>(std::move(group), std::move(host));
-        case GpuPath::Host:
-            return std::make_unique<StagedCommunicator>(std::move(group), std::move(host));
-        case GpuPath::None:
-        case GpuPath::Auto:
-            break;
-    }
-    return host;
+    if (!group->gpu()) return host;
+    return std::make_unique<NcclCommunicator>(std::move(group), std::move(host));
 }
 
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,

@@ -1,6 +1,5 @@
-// The backends that move data through the host's memory. Two are for tensors there: MPI for any group, and
-// shared memory for the collectives of a group within one node. The third is for tensors on GPUs without NCCL
-// between them.
+// The backends for tensors in the host's memory: MPI for any group, and shared memory for the collectives of
+// a group within one node.
 #pragma once
 
 #include <memory>
@@ -52,26 +51,6 @@ class SharedMemoryCommunicator : public GroupCommunicator {
     std::shared_ptr<Exchange> exchange_;
     MpiCommunicator messages_;
     int64_t num_submitted_ = 0;
-};
-
-/// Copies tensors on a GPU to the host's memory, sends them by the group's host backend, and copies the
-/// results back. The copies are slow: the host waits for the GPU in submit() and in wait(). Operations cannot
-/// be part of a graph.
-class StagedCommunicator : public GroupCommunicator {
-  public:
-    StagedCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host);
-
-    bool recordable() const override { return false; }
-    using Communicator::submit;
-    Pending submit(std::span<const Op> ops) override;
-
-    double exposed_seconds() const override {
-        return Communicator::exposed_seconds() + host_->exposed_seconds();
-    }
-    std::optional<double> unsent_seconds() const override { return host_->unsent_seconds(); }
-
-  private:
-    std::unique_ptr<Communicator> host_;
 };
 
 }  // namespace argosy::comm

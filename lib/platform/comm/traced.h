@@ -22,7 +22,6 @@ class TracedCommunicator : public Communicator {
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
     void limit_waits(double seconds, const char* setting) override { inner_->limit_waits(seconds, setting); }
     void open_channels() override { inner_->open_channels(); }
-    bool recordable() const override { return inner_->recordable(); }
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
     void wait_for_gpu() override;

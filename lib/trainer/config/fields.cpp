@@ -335,8 +335,7 @@ std::vector<Section> make_schema() {
                      "Maximum MiB of shared memory per rank and group of ranks; a rank uses as much as is in "
                      "flight."),
                  key("gpu_path", &Comm::gpu_path, any(),
-                     "Data between GPUs: over NCCL, or through host memory; auto: NCCL if each rank has its "
-                     "own GPU.")}),
+                     "Data between GPUs; nccl: the run ends if there is no GPU.")}),
         section(
             "debug", &JobConfig::debug, "repeatable runs, finding faults",
             {key("seed", &Debug::seed, at_least(0),

@@ -44,7 +44,7 @@ StepTimes& StepTimes::operator+=(const StepTimes& more) {
 
 StepTimer::StepTimer(const comm::Mesh& mesh, std::function<double()> clock)
     : mesh_(mesh), clock_(std::move(clock)) {
-    if (mesh.device().is_cuda() && mesh.world().recordable()) gpu_kinds_.emplace(mesh);
+    if (mesh.device().is_cuda()) gpu_kinds_.emplace(mesh);
 }
 
 StepTimer::PhaseScope::PhaseScope(StepTimer& timer, Phase phase) : timer_(timer), outer_(timer.open_) {

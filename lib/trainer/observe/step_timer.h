@@ -37,8 +37,8 @@ struct StepTimes {
     double validation_ms = 0;
     double evaluation_ms = 0;
     double other_ms = 0;
-    /// The parts of compute_ms, by kind. On a GPU: the times of its current stream, and the rest
-    /// of compute_ms as Other; none if the host moves the data between ranks.
+    /// The parts of compute_ms, by kind. On a GPU: the times of its current stream, and the rest of compute_ms
+    /// as Other.
     std::optional<std::array<double, kNumComputeKinds>> compute_kinds_ms = {};
     /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world". Without the communication of
     /// validation and evaluation, which is in the times of these.
