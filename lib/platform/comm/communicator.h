@@ -159,10 +159,6 @@ class Communicator {
     virtual void label_exposed(int /*label*/) {}
     virtual double exposed_seconds_of(int /*label*/) const { return 0; }
 
-    /// The part of exposed_seconds() in which wait() waited for messages that their senders had not sent yet.
-    /// The rest is transfers and the waits of senders. None: this backend cannot tell (NCCL).
-    virtual std::optional<double> unsent_seconds() const { return {}; }
-
   protected:
     explicit Communicator(std::string name, c10::Device device = c10::kCPU)
         : name_(std::move(name)), device_(device) {}

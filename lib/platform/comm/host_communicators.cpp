@@ -1,11 +1,9 @@
 #include "comm/host_communicators.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "mpi/comm.h"
 
@@ -14,66 +12,27 @@ namespace {
 
 class MpiCompletion : public Completion {
   public:
-    /// Adds the time in which messages were not sent yet to `unsent_seconds`.
-    MpiCompletion(std::shared_ptr<const Group> group, OpKind first_kind, int64_t number,
-                  double& unsent_seconds)
-        : group_(std::move(group)),
-          first_kind_(first_kind),
-          number_(number),
-          unsent_seconds_(unsent_seconds) {}
+    MpiCompletion(std::shared_ptr<const Group> group, OpKind first_kind, int64_t number)
+        : group_(std::move(group)), first_kind_(first_kind), number_(number) {}
 
     void add(mpi::Request request) { requests_.push_back(request); }
-
-    void add_send(const Op& op, bool synchronous) {
-        const auto* in = static_cast<const char*>(op.in.const_data_ptr());
-        for_each_part(op.in, [&](int64_t first, int64_t count) {
-            const char* const from = in + first * op.in.element_size();
-            add(group_->comm().send(from, count, element_type(op), op.peer, synchronous));
-        });
-    }
-
-    void add_receive(const Op& op) {
-        auto* out = static_cast<char*>(op.out.mutable_data_ptr());
-        for_each_part(op.out, [&](int64_t first, int64_t count) {
-            char* const to = out + first * op.out.element_size();
-            (first == 0 ? first_parts_ : requests_)
-                .push_back(group_->comm().receive(to, count, element_type(op), op.peer));
-        });
-    }
 
     watch::FlightSpan& flight() { return flight_; }
 
     void wait() override {
         const watch::AwaitedOperation awaited = group_->awaited(first_kind_, number_);
         watch::HostWait wait(group_->watchdog().waits(), awaited);
-        const double start = seconds_now();
-        wait_for(first_parts_, wait, awaited);
-        if (!first_parts_.empty()) unsent_seconds_ += seconds_now() - start;
-        wait_for(requests_, wait, awaited);
+        while (!have_ended(awaited)) {
+            if (group_->exchanges().advance()) continue;
+            if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
+        }
         flight_.set_ended();
     }
 
   private:
-    /// Calls visit(first, count) for the elements of the first part, which may be all, and of the rest.
-    template <class Visit>
-    static void for_each_part(const at::Tensor& tensor, Visit visit) {
-        constexpr int64_t kMaxFirst = 256;  // elements: MPI sends 4 KiB at once
-        const int64_t first = std::min(tensor.numel(), kMaxFirst);
-        visit(0, first);
-        if (first < tensor.numel()) visit(first, tensor.numel() - first);
-    }
-
-    void wait_for(std::span<mpi::Request> requests, watch::HostWait& wait,
-                  const watch::AwaitedOperation& awaited) {
-        while (!have_ended(requests, awaited)) {
-            if (group_->exchanges().advance()) continue;
-            if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
-        }
-    }
-
-    static bool have_ended(std::span<mpi::Request> requests, const watch::AwaitedOperation& awaited) {
+    bool have_ended(const watch::AwaitedOperation& awaited) {
         try {
-            return mpi::test_all(requests);
+            return mpi::test_all(requests_);
         } catch (const RunError& error) {
             const std::string what = error.what();
             const bool is_truncated = what.find("MPI_ERR_TRUNCATE") != std::string::npos;
@@ -83,11 +42,10 @@ class MpiCompletion : public Completion {
     }
 
     std::shared_ptr<const Group> group_;
-    std::vector<mpi::Request> first_parts_, requests_;  // the first parts of receives; all others
+    std::vector<mpi::Request> requests_;
     watch::FlightSpan flight_;
     OpKind first_kind_;
     int64_t number_;
-    double& unsent_seconds_;
 };
 
 class SharedMemoryCompletion : public Completion {
@@ -139,7 +97,7 @@ void MpiCommunicator::check(const Op& op) const {
     }
 }
 
-mpi::Request MpiCommunicator::start_collective(const Op& op) const {
+mpi::Request MpiCommunicator::start(const Op& op) const {
     const ElementType type = element_type(op);
     const mpi::Comm& comm = group_->comm();
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
@@ -154,8 +112,9 @@ mpi::Request MpiCommunicator::start_collective(const Op& op) const {
         case OpKind::Broadcast:
             return comm.broadcast(out, op.out.numel(), type, op.peer);
         case OpKind::Send:
+            return comm.send(in, op.in.numel(), type, op.peer, group_->options().synchronous_sends);
         case OpKind::Receive:
-            break;
+            return comm.receive(out, op.out.numel(), type, op.peer);
     }
     throw RunError("internal error: unknown operation");
 }
@@ -165,19 +124,13 @@ mpi::Request MpiCommunicator::start_collective(const Op& op) const {
 Pending MpiCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
     const Exposed exposed(*this);
-    auto completion = std::make_unique<MpiCompletion>(group_, ops[0].kind, num_submitted_++, unsent_seconds_);
+    auto completion = std::make_unique<MpiCompletion>(group_, ops[0].kind, num_submitted_++);
     MpiCompletion& started = *completion;
     Pending pending(std::move(completion), tensors_of(ops), exposed_seconds_slot());
     for (const Op& op : ops) {
         check(op);
         group_->record(op, started.flight());
-        if (op.kind == OpKind::Send) {
-            started.add_send(op, group_->options().synchronous_sends);
-        } else if (op.kind == OpKind::Receive) {
-            started.add_receive(op);
-        } else {
-            started.add(start_collective(op));
-        }
+        started.add(start(op));
     }
     return pending;
 }

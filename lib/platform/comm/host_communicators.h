@@ -13,8 +13,7 @@
 namespace argosy::comm {
 
 /// Uses MPI's non-blocking calls, and waits with a timeout. No data moves while a rank computes, because Open
-/// MPI makes progress only within its calls. A message goes in two parts. The first is so short that MPI
-/// sends it at once; its arrival says that the rest was sent too.
+/// MPI makes progress only within its calls.
 class MpiCommunicator : public GroupCommunicator {
   public:
     using GroupCommunicator::GroupCommunicator;
@@ -22,16 +21,13 @@ class MpiCommunicator : public GroupCommunicator {
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
 
-    std::optional<double> unsent_seconds() const override { return unsent_seconds_; }
-
     /// Throws RunError for an operation that this backend cannot start.
     void check(const Op& op) const;
 
   private:
-    mpi::Request start_collective(const Op& op) const;
+    mpi::Request start(const Op& op) const;
 
     int64_t num_submitted_ = 0;
-    double unsent_seconds_ = 0;
 };
 
 /// Collectives go through shared memory. A peer that has submitted need not attend to them; exchange.h has
@@ -44,8 +40,6 @@ class SharedMemoryCommunicator : public GroupCommunicator {
 
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
-
-    std::optional<double> unsent_seconds() const override { return messages_.unsent_seconds(); }
 
   private:
     std::shared_ptr<Exchange> exchange_;

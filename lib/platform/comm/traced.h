@@ -29,7 +29,6 @@ class TracedCommunicator : public Communicator {
     double exposed_seconds() const override { return inner_->exposed_seconds(); }
     void label_exposed(int label) override { inner_->label_exposed(label); }
     double exposed_seconds_of(int label) const override { return inner_->exposed_seconds_of(label); }
-    std::optional<double> unsent_seconds() const override { return inner_->unsent_seconds(); }
 
   private:
     TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::vector<int> world_ranks,
