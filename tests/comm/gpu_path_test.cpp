@@ -1,5 +1,5 @@
 // The path of tensors on GPUs, depending on the GPUs of the ranks; on stand-ins.
-#include "comm/gpu_path.h"
+#include "comm/group.h"
 
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>

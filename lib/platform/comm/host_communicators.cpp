@@ -1,10 +1,12 @@
-#include "comm/host_communicators.h"
-
+// The backends for tensors in the host's memory: MPI for any group, and shared memory for the collectives of
+// a group within one node.
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
+#include "comm/exchange.h"
+#include "comm/group.h"
 #include "mpi/comm.h"
 
 namespace argosy::comm {
@@ -87,7 +89,43 @@ class SharedMemoryCompletion : public Completion {
     Pending messages_;
 };
 
-}  // namespace
+/// Uses MPI's non-blocking calls, and waits with a timeout. No data moves while a rank computes, because Open
+/// MPI makes progress only within its calls.
+class MpiCommunicator : public GroupCommunicator {
+  public:
+    using GroupCommunicator::GroupCommunicator;
+
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
+
+    /// Throws RunError for an operation that this backend cannot start.
+    void check(const Op& op) const;
+
+  private:
+    mpi::Request start(const Op& op) const;
+
+    int64_t num_submitted_ = 0;
+};
+
+/// Collectives go through shared memory. A peer that has submitted need not attend to them; exchange.h has
+/// the exceptions. Sends and receives go through MPI, because they connect pipeline stages, which are usually
+/// on different nodes.
+class SharedMemoryCommunicator : public GroupCommunicator {
+  public:
+    /// `exchange` belongs to the same group.
+    SharedMemoryCommunicator(std::shared_ptr<const Group> group, std::shared_ptr<Exchange> exchange)
+        : GroupCommunicator(std::move(group)), exchange_(std::move(exchange)), messages_(group_) {
+        group_->exchanges().add(exchange_);
+    }
+
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
+
+  private:
+    std::shared_ptr<Exchange> exchange_;
+    MpiCommunicator messages_;
+    int64_t num_submitted_ = 0;
+};
 
 void MpiCommunicator::check(const Op& op) const {
     comm::check(op, size());
@@ -135,12 +173,6 @@ Pending MpiCommunicator::submit(std::span<const Op> ops) {
     return pending;
 }
 
-SharedMemoryCommunicator::SharedMemoryCommunicator(std::shared_ptr<const Group> group,
-                                                   std::shared_ptr<Exchange> exchange)
-    : GroupCommunicator(std::move(group)), exchange_(std::move(exchange)), messages_(group_) {
-    group_->exchanges().add(exchange_);
-}
-
 Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
     const Exposed exposed(*this);
@@ -156,6 +188,19 @@ Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
                                                         exchange_->submit(collectives), flight};
     return Pending(std::make_unique<SharedMemoryCompletion>(group_, exchange_, submission, std::move(sent)),
                    tensors_of(ops), exposed_seconds_slot());
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_host_communicator(std::shared_ptr<const Group> group) {
+    const int64_t ring_bytes = group->options().shared_memory_bytes;
+    if (ring_bytes > 0 && group->size() > 1 && group->comm().within_one_node()) {
+        MpiCommunicator peers(group);
+        if (auto exchange = Exchange::open(peers, ring_bytes)) {
+            return std::make_unique<SharedMemoryCommunicator>(std::move(group), std::move(exchange));
+        }
+    }
+    return std::make_unique<MpiCommunicator>(std::move(group));
 }
 
 }  // namespace argosy::comm
