@@ -36,8 +36,8 @@ Bounds::Bounds(double timeout_seconds, int num_ranks)
     : answer(std::min(timeout_seconds, kSecondsToAnswer + kMoreSecondsPerRank * num_ranks)),
       silence(2 * answer),
       comparison(std::min(answer / 2, kMaxSecondsOfComparison)),
-      // Reports are collected for up to twice `answer`, with a pause in between, before three comparisons.
-      root_cause(2.5 * answer + 3 * comparison + kMoreSecondsToRootCause) {}
+      // Reports are collected for up to twice `answer`, with a pause in between, before the comparison.
+      root_cause(2.5 * answer + 2 * comparison + kMoreSecondsToRootCause) {}
 
 void Watchdog::State::poll_gpu_until_leaving() {
     const double pause = seconds_between_polls(limit().seconds);

@@ -10,10 +10,9 @@
 // ranks fail, and the error of one rank ends the job. If rank 0's watchdog does not answer, the other ranks
 // report one after the other, because the first rank that exits takes the job down.
 //
-// Once the missing ranks are known, rank 0 asks all ranks for a digest of their last operations
-// (FlightRecorder), finds the first operation on which ranks differ, and asks for a description of it. At the
-// same time, each rank writes its operations to a file. All this ends within seconds, whatever the file
-// system does.
+// Once the missing ranks are known, rank 0 asks all ranks for their last operations (FlightRecorder), and
+// finds the first operation on which ranks differ. At the same time, each rank writes its operations to a
+// file. All this ends within seconds, whatever the file system does.
 //
 // A rank may wait for the file system (FileWait in base/time_limit.h) while the others wait for it. It is not
 // missing then, and the waits of the others are not late until its wait exceeds the limit of the file system.

@@ -35,7 +35,7 @@ struct Bounds {
     /// hears nothing for this long, it treats rank 0 as missing. Each question of rank 0 starts that time
     /// again, so a rank 0 that only takes long to collect reports does not count as missing.
     double silence;
-    /// Rank 0 waits this long at most for digests, then for descriptions, and then for files.
+    /// Rank 0 waits this long at most for the operations of all ranks, and then for their files.
     double comparison;
     /// The most time from an error of NCCL until rank 0's watchdog ends the processes of all ranks.
     double root_cause;
