@@ -156,22 +156,19 @@ void MemoryMeter::reset_peak() {
 }
 
 StepMemory MemoryMeter::of_step() const {
-    StepMemory memory{peak_bytes(), resident_memory().now_bytes};
+    StepMemory memory{peak_bytes(), resident_bytes()};
     if (const auto gpu = gpu::memory()) memory.allocator = {gpu->peak_reserved_bytes, gpu->num_retries};
     return memory;
 }
 
-ResidentMemory resident_memory() {
-    ResidentMemory memory;
+int64_t resident_bytes() {
     std::ifstream status("/proc/self/status");
-    std::string key;
-    while (status >> key) {
-        int64_t kibibytes = 0;
-        if (key == "VmRSS:" && status >> kibibytes) memory.now_bytes = kibibytes * 1024;
-        if (key == "VmHWM:" && status >> kibibytes) memory.peak_bytes = kibibytes * 1024;
+    int64_t kibibytes = 0;
+    for (std::string key; status >> key;) {
+        if (key == "VmRSS:" && status >> kibibytes) return kibibytes * 1024;
         status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
     }
-    return memory;
+    return 0;
 }
 
 }  // namespace argosy::observe

@@ -13,7 +13,7 @@ class CountingAllocator;
 
 /// Bytes of tensors on this rank's device. On a CPU, the meter counts the bytes requested from LibTorch's
 /// allocator, without the allocator's rounding. Memory that a library takes from malloc (GEMM packing
-/// buffers, MPI) is not counted here, but is part of resident_memory(). On a GPU (gpu::use), the meter
+/// buffers, MPI) is not counted here, but is part of resident_bytes(). On a GPU (gpu::use), the meter
 /// returns the figures of LibTorch's caching allocator. Copies of a meter share the same counters. Any thread
 /// may call it.
 class MemoryMeter {
@@ -37,10 +37,6 @@ class MemoryMeter {
 };
 
 /// Physical memory of this process, from /proc/self/status; 0 if that file lacks the entry.
-struct ResidentMemory {
-    int64_t now_bytes = 0;
-    int64_t peak_bytes = 0;  // since the process started
-};
-ResidentMemory resident_memory();
+int64_t resident_bytes();
 
 }  // namespace argosy::observe
