@@ -1,7 +1,6 @@
 // Trains a model: configuration -> mesh -> data -> model -> steps -> metrics and checkpoints.
 #include <cstdio>
 #include <filesystem>
-#include <memory>
 #include <optional>
 
 #include "base/error.h"
@@ -71,7 +70,7 @@ struct Run {
 
     const data::Loader loader = setup::same_training_data(ranks, control, config, spec);
     std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
-    train::Trainer trainer = account.make_trainer(options, mesh, context.memory);
+    train::Trainer trainer = account.make_trainer(options, mesh);
     train::UpdateGuard guard{setup::update_guard_options(config)};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len, loader.fingerprint()};
     resume::RunLock lock{config, environment, control};
@@ -96,7 +95,6 @@ struct Run {
                             : observe::RunFacts{},
         setup::rank_times_options(config, mesh.shape(), environment), metrics_options, control};
     setup::Profiler profiler{config, context.timeline, control};
-    plan::MemorySnapshots snapshots{config, context.memory, trainer, account.tensors(), control.rank()};
 
     resume::Start load() {
         account.record(trainer);
@@ -129,7 +127,6 @@ struct Run {
             const Timeline::Span span(context.timeline, observe::describe(phase));
             return timer.in(phase, work);
         };
-        snapshots.start_step(position.step + 1);
         context.memory.reset_peak();
         limits.start_step();
         profiler.start_step(position.step + 1);
@@ -151,7 +148,6 @@ struct Run {
         const auto evaluated = in(Evaluation, [&] { return evaluate(); });
         report(batch, lr, result, validated, evaluated);
         profiler.finish_step();
-        snapshots.finish_step();
         if (guard.gives_up()) checkpoints.finish_save_under_way();  // it holds good data
         guard.check(position.step, result);
         return stop.agreed(limits.finish_step());
@@ -263,18 +259,16 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     }
     setup::require_same_settings(ranks, line.config);
     resume::log_idle_checkpoint_keys(line.config);
-    const auto account = std::make_shared<plan::MemoryAccount>(line.config);
-    std::optional<setup::RankContext> context;  // outlives the run: wait_for_answers() needs its watchdog
+    plan::MemoryAccount account(line.config);
     try {
-        context.emplace(ranks, line.config, environment);
-        const config::JobConfig config = plan::with_overlap_chosen(line.config, ranks, *context);
-        Run run{ranks, environment, config, *account, *context};
+        setup::RankContext context(ranks, line.config, environment);
+        const config::JobConfig config = plan::with_overlap_chosen(line.config, ranks, context);
+        Run run{ranks, environment, config, account, context};
         return mpi::print_errors_first("pretrain", ranks, [&] {
-            return account->explain_errors_of(run.trainer, [&] { return run.train(); });
+            return account.explain_errors_of(run.trainer, [&] { return run.train(); });
         });
     } catch (...) {
-        account->wait_for_answers();
-        account->explain();
+        account.explain();
     }
 }
 

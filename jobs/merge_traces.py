@@ -3,11 +3,10 @@
 one file for chrome://tracing or ui.perfetto.dev.
 
 FOLDER is a step's folder, RUN/profile_traces/step-N, where N has eight digits (step-00000010). The check: spans of a rank nest,
-times of a rank ascend, each operation between ranks ends once, each flow has its beginning and its ends, the curve of memory has
-no negative value, and each rank occurs once. Exit codes: 0 done, 2 bad arguments, 3 a trace breaks a rule.
+times of a rank ascend, each operation between ranks ends once, the curve of memory has no negative value, and each rank
+occurs once. Exit codes: 0 done, 2 bad arguments, 3 a trace breaks a rule.
 """
 import argparse
-import collections
 import json
 import pathlib
 import sys
@@ -55,27 +54,6 @@ def faults_of_memory(events, rank):
         yield f"rank {rank}: the curve of memory goes back in time"
 
 
-def faults_of_flows(events):
-    """Each flow has one beginning and one end, on different ranks, and every point lies in a span of its rank."""
-    points = collections.defaultdict(list)
-    for event in events:
-        if event["ph"] in "stf":
-            points[event["id"]].append(event)
-    spans = collections.defaultdict(list)
-    for event in events:
-        if event["ph"] == "X":
-            spans[event["pid"]].append((event["ts"], event["ts"] + event["dur"]))
-    for key, flow in points.items():
-        kinds = [event["ph"] for event in flow]
-        if kinds.count("s") != 1 or kinds.count("f") != 1:
-            yield f"flow {key} has {kinds.count('s')} beginnings and {kinds.count('f')} ends"
-        if len({event["pid"] for event in flow}) != len(flow):
-            yield f"flow {key} passes a rank twice"
-        for event in flow:
-            if not any(begin - SLACK_US <= event["ts"] <= end + SLACK_US for begin, end in spans[event["pid"]]):
-                yield f"flow {key}: a point of rank {event['pid']} is outside of all spans"
-
-
 def faults_of(traces):
     """All faults of the traces, {file name: events}."""
     seen = {}
@@ -91,7 +69,6 @@ def faults_of(traces):
         yield from faults_of_spans(events, rank)
         yield from faults_of_launches(events, rank)
         yield from faults_of_memory(events, rank)
-    yield from faults_of_flows([event for events in traces.values() for event in events])
 
 
 def read(folder):

@@ -17,7 +17,6 @@ IGNORED = ("job.dump_folder", "job.description")
 
 
 def exposed_ms_of(line):
-    """The bubble included."""
     waits = list(filter(is_number, part(part(line, "time_ms"), "exposed").values()))
     return sum(waits) if waits else None
 
@@ -174,7 +173,7 @@ def main():
         print(csv_table(header, rows, runs), end="")
         return
     print(table(header, rows, options.format))
-    print(f"Speed, MFU and exposed time (the bubble included): medians of the newest {NEWEST_STEPS} steps that count. Memory: their "
+    print(f"Speed, MFU and exposed time: medians of the newest {NEWEST_STEPS} steps that count. Memory: their "
           f"maximum, of rank 0 alone. Loss: the mean of {NEWEST_STEPS} steps up to step {common}. ±: standard error.")
     changed = list(differences(runs))
     if changed:

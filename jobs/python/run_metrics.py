@@ -46,13 +46,9 @@ def part(line, name):
 
 def values_of(line):
     """What is drawn of a line, by name: "loss", "time_ms.data", "time_ms.exposed.tp", "compute_kinds_ms.forward",
-    "evaluation.TASK.acc". The bubble is "time_ms.bubble", and "time_ms.exposed.pp" is then without it."""
+    "evaluation.TASK.acc"."""
     scores = flat(part(line, "evaluation"), "evaluation.")
-    times = dict(flat(part(line, "time_ms"), "time_ms."))
-    bubble, pipeline = line.get("bubble_ms"), times.get("time_ms.exposed.pp")
-    if is_number(bubble) and is_number(pipeline):
-        times |= {"time_ms.bubble": bubble, "time_ms.exposed.pp": pipeline - bubble}
-    return {**{name: line.get(name) for name in NAMES}, **times,
+    return {**{name: line.get(name) for name in NAMES}, **dict(flat(part(line, "time_ms"), "time_ms.")),
             **dict(flat(part(line, "compute_kinds_ms"), "compute_kinds_ms.")),
             **{name: value for name, value in scores if not name.endswith("_stderr")}}
 

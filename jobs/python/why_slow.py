@@ -23,8 +23,8 @@ SETTABLE = ("compile", "recomputation", "mesh")  # causes whose remedy is what t
 # folder with saved steps, which a checkpoint.folder outside job.dump_folder may be.
 TURNED_OFF = {"checkpoint.enable": "false", "checkpoint.folder": "checkpoint", "validation.enable": "false",
               "evaluation.tasks": "[]", "metrics.baseline": "", "metrics.enable_tensorboard": "false", "profiling.enable_profiling": "false",
-              "profiling.enable_memory_snapshot": "false", "checkpoint.initial_load_path": "",
-              "checkpoint.initial_load_in_hf": "false", "checkpoint.last_save_in_hf": "false"}
+              "checkpoint.initial_load_path": "", "checkpoint.initial_load_in_hf": "false",
+              "checkpoint.last_save_in_hf": "false"}
 
 
 def base_options(config, steps):

@@ -158,7 +158,6 @@ function addRun(run) {
     const spec = {title: "Time of a step on rank 0", unit: "ms", stack: true, wide: true,
                   series: [{key: "time_ms.compute", label: "compute"}, ...exposed, ...rest],
                   about: "exposed: waits for, and transfers with, the ranks of these axes. " +
-                         (times.includes("time_ms.bubble") ? "bubble: waits for what other stages of the pipeline have not sent yet. " : "") +
                          "Single long steps are cut off above."};
     const kinds = keysOf(run, "compute_kinds_ms.").map((key) => ({key, label: key.slice(17)}));
     const compute = {title: "Compute of a step on rank 0", unit: "ms", stack: true, wide: true, series: kinds,

@@ -16,9 +16,8 @@
 
 namespace argosy::comm {
 
-/// SmallRing: shared memory with a ring that is smaller than most tensors. Staged: tensors on GPUs are sent
-/// through the host's memory.
-enum class Backend { Mpi, SharedMemory, SmallRing, Nccl, Staged };
+/// SmallRing: shared memory with a ring that is smaller than most tensors.
+enum class Backend { Mpi, SharedMemory, SmallRing, Nccl };
 
 inline constexpr int64_t kSmallRingBytes = 64 << 10;
 
@@ -32,8 +31,6 @@ inline std::string backend_name(Backend backend) {
             return "SmallRing";
         case Backend::Nccl:
             return "Nccl";
-        case Backend::Staged:
-            return "Staged";
     }
     return "";
 }
@@ -47,7 +44,6 @@ inline std::unique_ptr<Communicator> all_ranks(Backend backend, std::string name
         options.gpu_path = GpuPath::Nccl;
         cuda::set_device(world.rank());
     }
-    if (backend == Backend::Staged) options.gpu_path = GpuPath::Host;
     return make_communicator(std::move(world), std::move(name), options);
 }
 
@@ -55,7 +51,7 @@ inline auto host_backends() {
     return ::testing::Values(Backend::Mpi, Backend::SharedMemory, Backend::SmallRing);
 }
 inline auto all_backends() {
-    std::vector<Backend> all = {Backend::Nccl, Backend::Staged};
+    std::vector<Backend> all = {Backend::Nccl};
     if (nccl::version() == 0) all = {Backend::Mpi, Backend::SharedMemory, Backend::SmallRing};
     return ::testing::ValuesIn(all);
 }

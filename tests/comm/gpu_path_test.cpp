@@ -1,5 +1,5 @@
 // The path of tensors on GPUs, depending on the GPUs of the ranks; on stand-ins.
-#include "comm/gpu_path.h"
+#include "comm/group.h"
 
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -39,38 +39,31 @@ TEST_F(GpuPathTest, IsNcclWhereEachRankHasAGpu) { EXPECT_EQ(choose(), GpuPath::N
 TEST_F(GpuPathTest, AnOldNcclIsRefusedWhereItIsNeeded) {
     fake_gpus().nccl_version = 22505;
     EXPECT_ERROR(choose(), UserError, "NCCL 2.25.5", "2.26 or newer", "LD_LIBRARY_PATH");
-    EXPECT_EQ(choose_gpu_path(world_, GpuPath::Host), GpuPath::Host);
-}
-
-TEST_F(GpuPathTest, IsTheWantedPath) {
     EXPECT_EQ(choose_gpu_path(world_, GpuPath::None), GpuPath::None);
-    EXPECT_EQ(choose_gpu_path(world_, GpuPath::Host), GpuPath::Host);
 }
 
 TEST_F(GpuPathTest, IsNoneWithoutGpus) {
     fake_gpus().num_devices = 0;
     EXPECT_EQ(choose(), GpuPath::None);
     EXPECT_EQ(choose_gpu_path(world_, GpuPath::None), GpuPath::None);
-    for (const GpuPath wanted : {GpuPath::Nccl, GpuPath::Host}) {
-        EXPECT_ERROR(choose_gpu_path(world_, wanted), UserError, "comm.gpu_path", "no rank sees a GPU",
-                     "leave it out");
-    }
+    EXPECT_ERROR(choose_gpu_path(world_, GpuPath::Nccl), UserError, "comm.gpu_path", "no rank sees a GPU",
+                 "leave it out");
 }
 
 TEST_F(GpuPathTest, RanksWithoutAGpuAreNamed) {
     if (size_ == 1) GTEST_SKIP() << "needs a rank with and one without";
     if (rank_ == 1) fake_gpus().num_devices = 0;
-    for (const GpuPath wanted : {GpuPath::Auto, GpuPath::Nccl, GpuPath::Host}) {
+    for (const GpuPath wanted : {GpuPath::Auto, GpuPath::Nccl}) {
         EXPECT_ERROR(choose_gpu_path(world_, wanted), UserError, "rank 1 sees no GPU");
     }
 }
 
-TEST_F(GpuPathTest, IsHostIfRanksShareAGpuUnlessNcclSeesSeveralNodes) {
+TEST_F(GpuPathTest, RanksThatShareAGpuAreRefusedUnlessNcclSeesSeveralNodes) {
     if (size_ == 1) GTEST_SKIP() << "one rank alone shares nothing";
     cuda::set_device(0);
-    EXPECT_EQ(choose(), GpuPath::Host);
-    EXPECT_ERROR(choose_gpu_path(world_, GpuPath::Nccl), UserError, "comm.gpu_path = nccl", "rank 1",
-                 "as many ranks on a node as it has GPUs");
+    for (const GpuPath wanted : {GpuPath::Auto, GpuPath::Nccl})
+        EXPECT_ERROR(choose_gpu_path(world_, wanted), UserError, "rank 1", "shares its GPU",
+                     "as many ranks on a node as it has GPUs");
     setenv("NCCL_HOSTID", std::to_string(rank_).c_str(), 1);
     EXPECT_EQ(choose(), GpuPath::Nccl);
     unsetenv("NCCL_HOSTID");

@@ -88,7 +88,7 @@ GROUPS = {
     "speed": ("throughput.0.5B", "throughput.1.5B", "throughput.3B", "gemm", "bandwidth"),
     "training": ("train.losses", "train.types", "train.bits", "train.rest", "eval", "curves", "memcheck"),
     "times": tuple(TIMES),
-    "large": ("throughput.7B", "float8", "racecheck", "nccl", "ranks.bandwidth", "ranks.nccl", "ranks.host", "ranks.bits"),
+    "large": ("throughput.7B", "float8", "racecheck", "nccl", "ranks.bandwidth", "ranks.nccl", "ranks.bits"),
     "peers": ("throughput.wide", "throughput.small"),
     "rest": ("throughput.8B", "preflight", "synccheck", "initcheck"),
 }
@@ -142,7 +142,6 @@ PARTS = {
                             measures=True),
     "ranks.nccl": training("layouts on ranks that share this GPU, through NCCL", "Ranks",
                            "through_nccl_losses_do_not_depend_on_the_layout"),
-    "ranks.host": training("the same through the host", "Ranks", "through_the_host_losses_do_not_depend_on_the_layout"),
     "ranks.bits": training("graphs and float8 between ranks that share this GPU", "Ranks",
                            "a_graph_changes_no_bit_between_ranks", "float8_between_ranks"),
     # One round of the three programs takes a minute or two.

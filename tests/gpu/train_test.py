@@ -1,6 +1,6 @@
 """Training on a GPU against the same executable on the CPU: the tests of gpu_run.py over more steps, and over ranks
-that share the GPU, through NCCL (which treats them as ranks of different nodes) and through host memory. Skips without
-a GPU. usage: train_test.py [Train] [Ranks]"""
+that share the GPU, through NCCL, which treats them as ranks of different nodes. Skips without a GPU.
+usage: train_test.py [Train] [Ranks]"""
 import pathlib
 import sys
 
@@ -29,9 +29,6 @@ class Ranks(gpu_run.BetweenRanks, run.PretrainTest):
 
     def test_through_nccl_losses_do_not_depend_on_the_layout(self):
         self.assert_layouts_do_not_matter(comm__gpu_path="nccl")
-
-    def test_through_the_host_losses_do_not_depend_on_the_layout(self):
-        self.assert_layouts_do_not_matter(comm__gpu_path="host")
 
 
 if __name__ == "__main__":

@@ -106,12 +106,6 @@ class CompareRuns(unittest.TestCase):
         self.assertIn("a\\|b", lines[3])
         self.assertTrue(lines[3].endswith("| - |"), lines[3])
 
-    def test_exposed_time_has_the_bubble(self):
-        with_bubble = self.folder / "bubble"
-        made_up_runs.plain_run(with_bubble, 60, bubble_ms=5.0)
-        first, other = csv.DictReader(io.StringIO(self.compare(self.other, with_bubble, "--format", "csv")))
-        self.assertEqual(first["exposed ms"], other["exposed ms"])
-
     def test_settings_that_differ(self):
         runs = [self.folder / "a", self.folder / "b"]
         for run in runs:

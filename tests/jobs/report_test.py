@@ -77,12 +77,10 @@ class ReportTest(PageTest):
                 "exposed.dp_shard"))})
         self.assertEqual((run["state"], run["jobs"], run["mesh"], run["restarts"]), ("running", [], {}, []))
 
-    def test_the_bubble_and_the_kinds_of_compute(self):
+    def test_the_kinds_of_compute(self):
         kinds = {"forward": 30.0, "recompute": 10.5, "head": 5.0, "backward": 40.0, "weights": 12.0, "other": 2.5}
-        lines = plain_run(self.folder / "run", 30, bubble_ms=4.25, compute_kinds_ms=kinds)
+        plain_run(self.folder / "run", 30, compute_kinds_ms=kinds)
         series = self.page(self.folder / "run")["runs"][0]["points"]["series"]
-        self.assertEqual(series["time_ms.bubble"]["mean"], [4.25] * 30)
-        self.assertEqual(series["time_ms.exposed.pp"]["mean"], [line["time_ms"]["exposed"]["pp"] - 4.25 for line in lines])
         self.assertEqual({name: series[f"compute_kinds_ms.{name}"]["mean"] for name in kinds},
                          {name: [value] * 30 for name, value in kinds.items()})
 

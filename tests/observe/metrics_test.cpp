@@ -86,13 +86,11 @@ TEST(JsonLine, HasEveryKey) {
 
 TEST(JsonLine, HasTheKindsOfComputationIfTheyAreKnown) {
     StepMetrics metrics = sample_step(1);
-    metrics.times.bubble_ms = 7.5;
     metrics.times.compute_kinds_ms = {1, 2, 3, 4, 5, 6};
     const json expected = {{"forward", 1.0},  {"recompute", 2.0}, {"head", 3.0},
                            {"backward", 4.0}, {"weights", 5.0},   {"other", 6.0}};
     const json line = json::parse(json_line(metrics, sample_job()));
     EXPECT_EQ(line["compute_kinds_ms"], expected);
-    EXPECT_EQ(line["bubble_ms"], 7.5);
 }
 
 TEST(JsonLine, HasTheCastsOfProductsIfThereAreAny) {

@@ -31,16 +31,13 @@ class FakeCommunicator : public comm::Communicator {
     comm::Pending submit(std::span<const comm::Op>) override {
         return comm::Pending(std::make_unique<SleepingCompletion>(), {}, exposed_seconds_slot());
     }
-    void stand_still(double seconds, double unsent_seconds = 0) {
+    void stand_still(double seconds) {
         fake_now += seconds;
         *exposed_seconds_slot() += seconds;
-        unsent_seconds_ += unsent_seconds;
     }
-    std::optional<double> unsent_seconds() const override { return unsent_seconds_; }
 
   private:
     int size_;
-    double unsent_seconds_ = 0;
 };
 
 class StepTimerTest : public ::testing::Test {
@@ -147,14 +144,14 @@ TEST_F(StepTimerTest, CommunicationWhileTrainingPausesBelongsToThePause) {
         timer_.in(Phase::Compute, [&] {
             work(0.001);
             group(layout::kShardAxes).stand_still(0.002);
-            group(layout::Axis::Pipeline).stand_still(0.004, 0.003);
+            group(layout::Axis::Pipeline).stand_still(0.004);
         });
         for (const Phase pause : {Phase::Validation, Phase::Evaluation}) {
             timer_.in(pause, [&] {
                 if (!validates) return;
                 work(0.010);
                 group(layout::kShardAxes).stand_still(0.020);
-                group(layout::Axis::Pipeline).stand_still(0.040, 0.030);
+                group(layout::Axis::Pipeline).stand_still(0.040);
                 group(layout::Axis::Tensor).stand_still(0.080);
             });
         }
@@ -168,7 +165,6 @@ TEST_F(StepTimerTest, CommunicationWhileTrainingPausesBelongsToThePause) {
         EXPECT_NEAR(times.exposed_ms.at("dp_shard"), 2, 1e-9);
         EXPECT_NEAR(times.exposed_ms.at("pp"), 4, 1e-9);
         EXPECT_EQ(times.exposed_ms.at("tp"), 0) << "every step has the same axes";
-        EXPECT_NEAR(times.bubble_ms.value(), 3, 1e-9);
         EXPECT_NEAR(sum_of_parts(times), times.total_ms, 1e-9);
     }
 }
@@ -230,30 +226,6 @@ TEST_F(StepTimerTest, GroupsOfOneNameAreSummedAndGroupsOfOneRankAreNotListed) {
     EXPECT_NEAR(sum_of_parts(times), times.total_ms, 1e-9);
 }
 
-TEST_F(StepTimerTest, TheBubbleIsThePartOfThePipelinesWaitsBeforeItsMessagesAreSent) {
-    group(layout::Axis::Pipeline).stand_still(0.5, 0.4);  // before the step
-    for (int step = 0; step < 2; ++step) {
-        timer_.start_step();
-        {
-            const auto phase = timer_.phase(Phase::Compute);
-            group(layout::Axis::Pipeline).stand_still(0.010, 0.007);
-            work(0.001);
-            group(layout::Axis::Tensor).stand_still(0.020, 0.020);
-            static_cast<FakeCommunicator&>(mesh_.group(layout::Axis::Pipeline, 1, 1))
-                .stand_still(0.005, 0.001);
-        }
-        const StepTimes times = timer_.finish_step();
-        ASSERT_TRUE(times.bubble_ms);
-        EXPECT_NEAR(*times.bubble_ms, 8, 1e-6);
-        EXPECT_NEAR(times.exposed_ms.at("pp"), 15, 1e-6);
-    }
-    comm::Mesh flat(layout::MeshShape{{1, 1, 4, 1, 2}}, world_);
-    flat.group(layout::Axis::Pipeline);  // of one rank
-    StepTimer timer(flat, [] { return fake_now; });
-    timer.start_step();
-    EXPECT_FALSE(timer.finish_step().bubble_ms);
-}
-
 TEST_F(StepTimerTest, RefusesWrongOrder) {
     EXPECT_THROW(timer_.finish_step(), RunError);
     EXPECT_THROW({ const auto phase = timer_.phase(Phase::Data); }, RunError);
@@ -286,7 +258,6 @@ TEST(StepTimes, Add) {
     StepTimes more = sum;
     more.exposed_ms = {{"tp", 1.0}, {"pp", 2.0}};
     more.compute_kinds_ms = {1, 1};
-    more.bubble_ms = 1.5;
     sum += more;
     sum += more;
     EXPECT_EQ(sum.total_ms, 30);
@@ -297,7 +268,6 @@ TEST(StepTimes, Add) {
     EXPECT_EQ(sum.other_ms, 3);
     EXPECT_EQ(sum.exposed_ms.at("tp"), 5);
     EXPECT_EQ(sum.all_exposed_ms(), 9);
-    EXPECT_EQ(sum.bubble_ms, 3);
     EXPECT_EQ((*sum.compute_kinds_ms)[static_cast<size_t>(ComputeKind::Recompute)], 2);
 }
 

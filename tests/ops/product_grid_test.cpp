@@ -1,4 +1,4 @@
-#include "ops/product_grid.h"
+#include "ops/matmul.h"
 
 #include <gtest/gtest.h>
 

@@ -4,15 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <memory>
 #include <new>
 
 #include "base/error.h"
 #include "expect_error.h"
 #include "observe/step_timer.h"
-#include "ops/ops_context.h"
-#include "support/world.h"
-#include "train/tiny_run.h"
 
 namespace argosy::plan {
 namespace {
@@ -80,20 +76,6 @@ TEST(MemoryAccount, NamesThePhaseOfTheRun) {
         EXPECT_ERROR(account.explain(), RunError,
                      "out of memory: 1 GiB requested in the optimizer's update. What");
     }
-}
-
-TEST(MemoryAccount, SnapshotsNameThePhaseOfTheRunToo) {
-    const observe::MemoryMeter memory = observe::MemoryMeter::install();
-    const ops::OpsContext tensors;
-    comm::Mesh mesh(layout::resolve({.shard = 1}, 1), testing::self());
-    const auto account = std::make_shared<MemoryAccount>(config::JobConfig());
-    const train::TrainerOptions options{.spec = testing::tiny_spec("llama3"),
-                                        .model = {.seq_len = testing::TinyRun::kSeqLen}};
-    train::Trainer trainer = account->make_trainer(options, mesh, memory);
-    const auto phase = [&] { return memory.snapshot().operation; };
-    EXPECT_EQ(phase(), "the construction of the model");
-    account->enter_phase("the loading");
-    EXPECT_EQ(phase(), "the loading");
 }
 
 TEST(MemoryAccount, LeavesOtherErrorsAsTheyAre) {

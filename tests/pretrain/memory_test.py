@@ -2,7 +2,6 @@
 exit code is 1, and nothing half-written is left. Tested on the CPU, and on stand-ins for a GPU with as little memory as
 a test wants. usage: memory_test.py [PRETRAIN_WITH_STAND_INS]"""
 import json
-import math
 import pathlib
 import re
 import sys
@@ -38,74 +37,9 @@ class Processor(run.PretrainTest):
             "hidden_size": 2**20, "num_hidden_layers": 2, "num_attention_heads": 2**13, "intermediate_size": 64,
             "rms_norm_eps": 1e-6}))
         done = self.run_ranks(1, *self.small(model__hf_assets_path=self.folder), environment=self.SANITIZED)
-        self.assert_one_error(done, 1, "out of memory: 4096 GiB requested, the size of the weights",
-                              "of tok_embeddings.weight", "[1048576, 1048576] of float32", "the model under construction needs", "weights",
-                              "optimizer states", "training.local_batch_size below 2", "activation_checkpoint.mode")
+        self.assert_one_error(done, 1, "out of memory: 4096 GiB requested in the construction of the model",
+                              "the model under construction needs", "weights", "optimizer states", "training.local_batch_size below 2", "activation_checkpoint.mode")
         self.assertNotIn("frame #", done.stderr)
-
-    def snapshot(self, dump, when, rank=0):
-        return json.loads((self.folder / dump / "memory_snapshot" / when / f"rank-{rank:05}.json").read_text())
-
-    def test_snapshots_on_request(self):
-        settings = {"training__seq_len": 128, "profiling__enable_memory_snapshot": True, "profiling__profile_freq": 2}
-        steps = self.steps_of(2, "run", training__steps=5, **settings)
-        self.assertEqual(sorted(path.name for path in (self.folder / "run/memory_snapshot").iterdir()),
-                         ["step-00000002", "step-00000004"])
-        for rank in (0, 1):
-            found = self.snapshot("run", "step-00000004", rank)
-            self.assertEqual((found["format"], found["version"], found["rank"], found["reason"], found["step"]),
-                             ("argosy memory snapshot", 2, rank, "request", 4))
-            self.assertLessEqual(found["bytes"], found["peak_bytes"])
-            self.assertGreater(found["bytes"], 0.98 * found["peak_bytes"])
-            if rank == 0:
-                self.assertAlmostEqual(found["peak_bytes"] / GIB, steps[3]["memory_peak_gib"], delta=1e-9)
-            self.assertIn(" of stage 0", found["operation"])
-            self.assertEqual(sum(found["bytes_by_operation"].values()), found["bytes"])
-            self.assertEqual(sum(found["categories"].values()), found["bytes"])
-            self.assertEqual(found["categories"]["moments"], 2 * found["categories"]["weights"])
-            sizes = [tensor["bytes"] for tensor in found["largest"]]
-            self.assertEqual(sizes, sorted(sizes, reverse=True))
-            self.assertTrue(any("Forward of stage 0" in tensor["operation"] for tensor in found["largest"]))
-            named = [tensor for tensor in found["largest"] if "names" in tensor]
-            self.assertTrue(any(name.startswith("the first moment of ") for tensor in named for name in tensor["names"]))
-            self.assertEqual({tensor["operation"] for tensor in named}, {"the construction of the model"})
-
-    @unittest.skipIf(b"__asan_init" in run.PRETRAIN.read_bytes(), "the sanitizer needs more memory than the limit")
-    def test_the_tensors_at_the_request_that_fails(self):
-        limited = ("prlimit", f"--data={1200 * MIB}", run.PRETRAIN)
-        done = self.run_ranks(1, *self.small("run", training__local_batch_size=512, training__seq_len=512),
-                              program=limited)
-        path = self.folder / "run/memory_snapshot/out-of-memory/rank-00000.json"
-        self.assert_one_error(done, 1, "out of memory: ", " of stage 0", f"{path} lists the largest tensors")
-        found = self.snapshot("run", "out-of-memory")
-        self.assertEqual((found["reason"], "step" in found), ("out of memory", False))
-        self.assertIn(" of stage 0", found["operation"])
-        self.assertGreater(found["bytes"], 300 * MIB)
-        self.assertGreater(found["bytes"] + found["requested_bytes"], 500 * MIB)
-        self.assertEqual(sum(found["bytes_by_operation"].values()), found["bytes"])
-        forward = sum(tensor["bytes"] for tensor in found["largest"] if "of stage 0" in tensor["operation"])
-        self.assertGreater(forward, 0.5 * found["bytes"], "activations hold the memory, before they are freed")
-
-    @unittest.skipIf(b"__asan_init" in run.PRETRAIN.read_bytes(), "the sanitizer needs more memory than the limit")
-    def test_the_other_ranks_write_their_tensors_too(self):
-        """Only rank 1 of three has a limit. Rank 2 gets its call from rank 0."""
-        words = self.small("run", training__local_batch_size=256, training__seq_len=512,
-                           parallelism__data_parallel_replicate_degree=3)
-        done = self.run_ranks(1, *words, ":", "-n", 1, "prlimit", f"--data={700 * MIB}", run.PRETRAIN, *words,
-                              ":", "-n", 1, run.PRETRAIN, *words)
-        self.assert_code(done, 1)
-        path = self.folder / "run/memory_snapshot/out-of-memory"
-        self.assertEqual(len(done.errors), 1, done)
-        self.assertTrue(done.errors[0].startswith("pretrain: error on rank 1 of 3: out of memory: "), done)
-        self.assertIn(f"{path}/rank-00001.json lists the largest tensors", done.errors[0])
-        self.assertEqual(sorted(file.name for file in path.iterdir()), [f"rank-0000{rank}.json" for rank in range(3)])
-        for rank, reason in enumerate(["another rank is out of memory", "out of memory", "another rank is out of memory"]):
-            found = self.snapshot("run", "out-of-memory", rank)
-            self.assertEqual((found["rank"], found["reason"]), (rank, reason))
-            self.assertEqual(sum(found["bytes_by_operation"].values()), found["bytes"])
-            self.assertEqual(found["categories"]["moments"], 2 * found["categories"]["weights"])
-            names = [name for tensor in found["largest"] for name in tensor.get("names", [])]
-            self.assertTrue(any(name.startswith("the first moment of ") for name in names), found["largest"])
 
     def test_a_batch_that_is_far_too_large(self):
         """The cause is not one of the model's parts, so no setting of the model helps."""
@@ -157,11 +91,7 @@ class Gpu(run.PretrainTest):
                               "optimizer.state_dtype = bfloat16 (it is float32)",
                               "training.gradient_accumulation_dtype = bfloat16 (it is float32)")
         self.assertNotIn("frame #", done.stderr)
-        asked = re.search(r"([\d.e+-]+) GiB requested, the size of [a-z][^\[]+ \[([\d, ]+)\] of float32 in \w+ of stage 0",
-                          done.errors[0])
-        self.assertTrue(asked, done)
-        num_bytes = 4 * math.prod(map(int, asked[2].split(", ")))
-        self.assertLess(abs(float(asked[1]) * GIB / num_bytes - 1), 1e-3, done)
+        self.assertRegex(done.errors[0], r"[\d.e+-]+ GiB requested in \w+ of stage 0")
         found = self.assert_parts_add_up(done.errors[0], limit + CONTEXT_BYTES)
         self.assertLess(abs(found["outside"] / CONTEXT_BYTES - 1), 1e-3)
         self.assertEqual(found["states"], 2 * found["weights"])
@@ -172,8 +102,7 @@ class Gpu(run.PretrainTest):
 
     def test_a_model_that_does_not_fit(self):
         done = self.train(MIB // 4, "run")
-        self.assert_one_error(done, 1, "of tok_embeddings.weight", "[512, 128] of float32",
-                              "in the construction of the model", "the model under construction needs",
+        self.assert_one_error(done, 1, "in the construction of the model", "the model under construction needs",
                               "tensors so far")
         found = parts(done.errors[0])
         self.assertEqual(found["states"], 2 * found["weights"])
@@ -184,7 +113,7 @@ class Gpu(run.PretrainTest):
                           training__gradient_accumulation_dtype="bfloat16")
         self.assert_one_error(done, 1, "more ranks to shard over")
         remedies = done.errors[0].partition("What would need less: ")[2]
-        self.assertEqual(remedies.partition(". ")[0], "more ranks to shard over", done)
+        self.assertEqual(remedies, "more ranks to shard over", done)
 
     def test_other_ranks_end_at_once(self):
         """One of two sharding ranks has less memory than the other."""

@@ -18,7 +18,6 @@
 #include "ops/embedding.h"
 #include "ops/matmul.h"
 #include "ops/ops_context.h"
-#include "ops/product_grid.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sums.h"

@@ -35,7 +35,6 @@ class CommunicatorDouble : public comm::Communicator {
             new CommunicatorDouble(inner_.subgroup(ranks, std::move(name)), submit_));
     }
 
-    bool recordable() const override { return inner_.recordable(); }
     void open_channels() override { inner_.open_channels(); }
     void wait_for_gpu() override { inner_.wait_for_gpu(); }
     void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override {

@@ -142,7 +142,6 @@ std::shared_ptr<std::byte> allocate(size_t num_bytes) {
     auto owner = std::make_shared<c10::DataPtr>(c10::GetCPUAllocator()->allocate(num_bytes));
     return {owner, static_cast<std::byte*>(owner->get())};
 }
-std::vector<Block> largest_blocks(size_t /*max_blocks*/) { return {}; }
 
 void reset_peak_memory() {
     if (installed) installed->reset_peak();

@@ -1,5 +1,5 @@
 // Tests of the watchdogs' connections: order of messages, closed connections, clients that connect and send
-// nothing, and more ranks than the soft limit of open files. Tests of the watchdogs' calls.
+// nothing, and more ranks than the soft limit of open files.
 #include "watch/watch_connections.h"
 
 #include <ATen/ops/zeros.h>
@@ -26,7 +26,6 @@
 
 #include "base/clock.h"
 #include "support/world.h"
-#include "watch/watchdog.h"
 
 namespace argosy::watch {
 namespace {
@@ -212,46 +211,6 @@ TEST(WatchConnections, DoNotDependOnTheSoftLimitOfOpenFiles) {
     set_file_limit(before.rlim_cur);
     EXPECT_EQ(texts.size(), kSize - 1);
     for (int rank = 1; rank < kSize; ++rank) ASSERT_TRUE(star.server.reaches(rank)) << rank;
-}
-
-TEST_F(StarTest, CallsAreAnsweredByAllRanksOnce) {
-    for (const int caller : {0, size_ - 1}) {
-        std::atomic<int> num_answers = 0;
-        Watchdog watchdog(mpi::Comm::world(), nullptr, {100, "none"});
-        watchdog.answer_calls_with([&] { ++num_answers; });
-        synchronize();
-        if (rank_ == caller) {
-            watchdog.call_all_ranks();
-            watchdog.wait_for_answers(100);
-        }
-        synchronize();
-        EXPECT_EQ(num_answers, 1);
-        if (rank_ == 1) {
-            watchdog.call_all_ranks();
-            watchdog.wait_for_answers(100);
-        }
-        synchronize();
-        EXPECT_EQ(num_answers, 1);
-    }
-}
-
-TEST_F(StarTest, CallersWaitForAnswersAsLongAsTheyWant) {
-    std::atomic<bool> is_over = false;
-    Watchdog watchdog(mpi::Comm::world(), nullptr, {100, "none"});
-    watchdog.answer_calls_with([&] {
-        while (rank_ == 0 && !is_over) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    });
-    synchronize();
-    if (rank_ == 1) {
-        watchdog.call_all_ranks();
-        const double start = seconds_now();
-        watchdog.wait_for_answers(0.2);
-        EXPECT_GE(seconds_now() - start, 0.19);
-    }
-    synchronize();
-    is_over = true;
-    if (rank_ == 1) watchdog.wait_for_answers(100);
-    synchronize();
 }
 
 TEST_F(StarTest, WakeBeforeReceiveMakesReceiveReturnAtOnce) {

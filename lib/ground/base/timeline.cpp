@@ -79,13 +79,6 @@ void Timeline::memory(int64_t bytes) {
     add(event('C', "tensors", now_us()) + fmt::format(R"(,"args":{{"bytes":{}}})", bytes));
 }
 
-void Timeline::flow(uint64_t id, FlowEnd end) {
-    if (!recording_) return;
-    constexpr char kPhases[] = {'s', 't', 'f'};
-    add(event(kPhases[static_cast<int>(end)], "ranks", now_us()) +
-        fmt::format(R"(,"cat":"ranks","id":"{:016x}","bp":"e")", id));
-}
-
 uint64_t Timeline::launched(const std::string& name) {
     if (!recording_) return 0;
     under_way_.emplace_back(++num_launched_, name);

@@ -2,9 +2,8 @@
 //
 // The spans of the host's thread nest: a phase of a step, an operation of the program, a submission or a
 // wait. Operations between ranks are under way beside them, from their submission to the end of the wait for
-// them. A flow joins the submissions of the same operation on all ranks of a group, and a send with its
-// receive. On a GPU, a span of an operation is the time in which the host queued it. A curve shows the bytes
-// of tensors at the beginning of each operation.
+// them. On a GPU, a span of an operation is the time in which the host queued it. A curve shows the bytes of
+// tensors at the beginning of each operation.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +54,6 @@ class Timeline {
     /// Adds a point to the curve of the bytes of tensors.
     void memory(int64_t bytes);
 
-    enum class FlowEnd { First, Middle, Last };
-    /// Adds a point of a flow at the present time, inside of the open span.
-    void flow(uint64_t id, FlowEnd end);
     /// Operations between ranks are under way from now on. Returns their number, 0 if nothing is recorded.
     uint64_t launched(const std::string& name);
     void landed(uint64_t number);

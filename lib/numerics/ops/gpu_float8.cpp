@@ -1,5 +1,6 @@
 #include "ops/gpu_float8.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -11,7 +12,7 @@
 #include "gpu/element_type.h"
 #include "ops/gpu_casts.h"
 #include "ops/kernel_calls.h"
-#include "ops/scaled_products.h"
+#include "ops/matmul.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
@@ -142,6 +143,15 @@ at::Tensor readable_float8(const Operand& operand, bool either_order) {
     return by_columns ? x : with_adjacent_terms(operand);
 }
 
+/// out = a b + addend + bias. `addend` and `bias` may be undefined; `addend` has the shape and type of `out`.
+struct ScaledProduct {
+    const at::Tensor& out;
+    const Operand &a, &b;
+    const at::Tensor& addend;
+    const at::Tensor& bias;
+    bool fast_sums;  // cublas::Product::fast_sums
+};
+
 /// to = a b + addend + bias by cuBLASLt, if it has an algorithm. All are as cublas::Product wants them.
 bool run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode mode, const at::Tensor& addend,
          const at::Tensor& bias) {
@@ -181,6 +191,53 @@ bool fits(const at::Tensor& out, const at::Tensor& addend) {
                                   addend.scalar_type() == out.scalar_type()));
 }
 
+/// Multiplies a sum of products by the scales of its operands' matrices or lines. The scales of two matrices
+/// are multiplied with each other first, as by cuBLASLt. REQUIRES: scales of blocks are applied already.
+void apply_scales(const at::Tensor& sum, const Operand& a, const Operand& b) {
+    const auto apply = [&](const at::Tensor& scale) {
+        note_pass({sum, sum});
+        at::Tensor(sum).mul_(scale);
+    };
+    if (a.scale.scalar_type() != at::kFloat) return;
+    if (a.scale.numel() == 1 && b.scale.numel() == 1) return apply(a.scale * b.scale);
+    apply(a.scale);
+    apply(b.scale);
+}
+
+/// Computes the product and returns true, unless it has to be emulated.
+bool multiply_in_float8(const ScaledProduct& product) {
+    const auto& [out, a, b, addend, bias, fast_sums] = product;
+    const cublas::Target target = product_target(a.values);
+    if (target.capability == 0) return false;
+    const cublas::ScaleMode mode = scale_mode_of(a, b, target);
+    const cublas::Float8Product kind{element_type_of(a.values.scalar_type()),
+                                     element_type_of(b.values.scalar_type()),
+                                     element_type_of(out.scalar_type()),
+                                     mode,
+                                     out.size(1),
+                                     a.values.size(1),
+                                     out.size(0)};
+    const Float8Way way = choose_float8(kind, target).way;
+    if (way == Float8Way::Emulated) return false;
+    const bool adds_bias = way == Float8Way::Native && bias.defined() && out.element_size() == 2;
+    if (way == Float8Way::Native && fits(out, addend)) {
+        if (!run(out, product, mode, addend, adds_bias ? bias : at::Tensor())) return false;
+        if (bias.defined() && !adds_bias) at::Tensor(out).add_(bias);
+        return true;
+    }
+    const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
+    if (!run(sum, product, way == Float8Way::Native ? mode : cublas::ScaleMode::None, {}, {})) return false;
+    if (way == Float8Way::ScaledAfter) apply_scales(sum, a, b);
+    for (const at::Tensor& each : {addend, bias}) {
+        if (!each.defined()) continue;
+        note_pass({sum, sum, each});
+        at::Tensor(sum).add_(each);
+    }
+    note_pass({sum, out});
+    at::Tensor(out).copy_(sum);
+    return true;
+}
+
 }  // namespace
 
 ElementType element_type_of(at::ScalarType type) {
@@ -216,37 +273,23 @@ PlannedGpu::PlannedGpu(int capability)
     : outer_(std::exchange(planned, {capability, capability > 0 ? kOldestVersion : 0})) {}
 PlannedGpu::~PlannedGpu() { planned = outer_; }
 
-bool multiply_in_float8(const ScaledProduct& product) {
-    const auto& [out, a, b, addend, bias, fast_sums] = product;
-    const cublas::Target target = product_target(a.values);
-    if (target.capability == 0) return false;
-    const cublas::ScaleMode mode = scale_mode_of(a, b, target);
-    const cublas::Float8Product kind{element_type_of(a.values.scalar_type()),
-                                     element_type_of(b.values.scalar_type()),
-                                     element_type_of(out.scalar_type()),
-                                     mode,
-                                     out.size(1),
-                                     a.values.size(1),
-                                     out.size(0)};
-    const Float8Way way = choose_float8(kind, target).way;
-    if (way == Float8Way::Emulated) return false;
-    const bool adds_bias = way == Float8Way::Native && bias.defined() && out.element_size() == 2;
-    if (way == Float8Way::Native && fits(out, addend)) {
-        if (!run(out, product, mode, addend, adds_bias ? bias : at::Tensor())) return false;
-        if (bias.defined() && !adds_bias) at::Tensor(out).add_(bias);
-        return true;
+void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
+                     const at::Tensor& addend, const at::Tensor& bias) {
+    ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");
+    if (summing.accumulation == Accumulation::Native &&
+        multiply_in_float8({out, a, b, addend, bias, summing.fast})) {
+        return;
     }
     const at::Tensor sum = at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    if (!run(sum, product, way == Float8Way::Native ? mode : cublas::ScaleMode::None, {}, {})) return false;
-    if (way == Float8Way::ScaledAfter) apply_scales(sum, a, b);
-    for (const at::Tensor& each : {addend, bias}) {
-        if (!each.defined()) continue;
-        note_pass({sum, sum, each});
-        at::Tensor(sum).add_(each);
+    write_product(sum, widened_to_bf16(a), widened_to_bf16(b));
+    apply_scales(sum, a, b);
+    if (bias.defined()) sum.add_(bias);
+    if (addend.defined()) {
+        note_pass({sum, sum, addend});
+        sum.add_(addend);
     }
     note_pass({sum, out});
-    at::Tensor(out).copy_(sum);
-    return true;
+    out.copy_(sum);
 }
 
 }  // namespace argosy::ops

@@ -1,5 +1,5 @@
-// Products of float8 on a GPU: which of them cuBLASLt computes in float8, and which are left to products of
-// the same numbers in bf16 (ops/scaled_products.h).
+// Products of operands in float8: which of them cuBLASLt computes in float8 on a GPU, and which are emulated
+// by products of the same numbers in bf16.
 //
 // On most GPUs a product needs the terms of each sum side by side. An operand that lies otherwise
 // (ops/gpu_casts.h) is transposed, byte by byte, before its product.
@@ -51,15 +51,16 @@ class PlannedGpu {
     cublas::Target outer_;
 };
 
-/// out = a b + addend + bias. `addend` and `bias` may be undefined; `addend` has the shape and type of `out`.
-struct ScaledProduct {
-    const at::Tensor& out;
-    const Operand &a, &b;
-    const at::Tensor& addend;
-    const at::Tensor& bias;
-    bool fast_sums;  // cublas::Product::fast_sums
+/// How a product of operands in float8 is summed.
+struct Summing {
+    Accumulation accumulation = Accumulation::Native;
+    bool fast = false;  // on a GPU
 };
-/// Computes the product and returns true, unless it has to be emulated.
-bool multiply_in_float8(const ScaledProduct& product);
+
+/// out = the product of two operands in float8 with their scales + addend + bias, of which each may be
+/// undefined; the addend has the shape of `out`. By cuBLASLt on a GPU that has the product, if it is to be
+/// summed natively, else emulated.
+void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
+                     const at::Tensor& addend = {}, const at::Tensor& bias = {});
 
 }  // namespace argosy::ops

@@ -15,8 +15,6 @@
 #include "ops/gpu_float8.h"
 #include "ops/kernel_calls.h"
 #include "ops/ops_context.h"
-#include "ops/product_grid.h"
-#include "ops/scaled_products.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
@@ -29,6 +27,18 @@ namespace {
 //   Zen 5 (AVX512_BF16):  bf16 forward 450-490 against 470-485;
 //                         weight gradients 410-460 into fp32 against 440-470 into bf16
 // AMX has not been measured.
+
+// Packing an element takes as long as kPackingCost multiplications and additions, an estimate from the rates
+// of shares with AVX512_BF16. A is packed once for each kPackedColumns columns of the result.
+constexpr int64_t kPackingCost = 32, kPackedColumns = 512;
+// Blocks begin at multiples of these numbers, so that inner blocks consist of whole tiles.
+constexpr int64_t kRowUnit = 16, kColumnUnit = 64;
+
+/// The time of a block, in multiplications and additions, divided by k.
+int64_t cost(int64_t block_rows, int64_t block_columns) {
+    const int64_t packed = block_rows * divide_up(block_columns, kPackedColumns) + block_columns;
+    return block_rows * block_columns + kPackingCost * packed;
+}
 
 /// The factors of one product: a [rows, k], b [k, columns].
 struct Factors {
@@ -187,6 +197,23 @@ at::Tensor empty_product(const Operand& x, int64_t columns) {
 at::Tensor readable(const at::Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1 ? x : x.contiguous(); }
 
 }  // namespace
+
+ProductGrid divide_product(int64_t rows, int64_t columns, int64_t k, int num_threads) {
+    constexpr double kMinFlops = 4e6;
+    const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(columns * (k + 1));
+    const auto max_blocks =
+        std::clamp<int64_t>(static_cast<int64_t>(flops / kMinFlops), 1, std::max(1, num_threads));
+    ProductGrid best{rows, columns, std::max<int64_t>(1, rows), std::max<int64_t>(1, columns)};
+    for (int64_t parts = 1; parts <= max_blocks; ++parts) {
+        const int64_t block_rows = std::min(rows, round_up(divide_up(rows, parts), kRowUnit));
+        const int64_t block_columns =
+            std::min(columns, round_up(divide_up(columns, max_blocks / parts), kColumnUnit));
+        if (rows == 0 || columns == 0) break;
+        if (cost(block_rows, block_columns) < cost(best.block_rows, best.block_columns))
+            best = {rows, columns, block_rows, block_columns};
+    }
+    return best;
+}
 
 void write_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b) {
     note_product(out, a, a.size(1));

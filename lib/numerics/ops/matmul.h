@@ -14,8 +14,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
+#include "base/units.h"
 #include "ops/float8.h"
 
 namespace argosy::ops {
@@ -70,7 +72,7 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
 void linear_weight_gradient(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate,
                             Accumulation accumulation = Accumulation::Native);
 
-/// out = a b, in fp32. For operands in bf16 that stand for float8 (ops/scaled_products.h).
+/// out = a b, in fp32. For operands in bf16 that stand for float8 (ops/gpu_float8.h).
 void write_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
 
 // Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds an OpsContext.
@@ -79,5 +81,21 @@ void write_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor&
 /// that type is bf16 or fp16. `addend` has the type and strides of `out`, and may be `out`.
 void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                   const at::Tensor& addend = {}, const at::Tensor& bias = {});
+
+/// How the threads of a processor divide a product: the result is cut into a grid of equal blocks, one for
+/// each thread. A thread packs its rows of A and its columns of B, so a block that is nearly square packs
+/// least for its products.
+struct ProductGrid {
+    int64_t rows, columns;              // of the result
+    int64_t block_rows, block_columns;  // of a block; the last ones may be smaller
+
+    int64_t blocks_along_rows() const { return divide_up(rows, block_rows); }
+    int64_t blocks_along_columns() const { return divide_up(columns, block_columns); }
+    int64_t num_blocks() const { return blocks_along_rows() * blocks_along_columns(); }
+};
+
+/// The grid with which the slowest of `num_threads` threads takes least time. `k` is the number of terms of a
+/// sum. Small products get fewer blocks than there are threads: a block takes at least about 50 us.
+ProductGrid divide_product(int64_t rows, int64_t columns, int64_t k, int num_threads);
 
 }  // namespace argosy::ops

@@ -3,10 +3,9 @@
 // tensors alive until wait(). Every rank of a group submits the same operations in the same order.
 //
 // For tensors in the host's memory, an operation has ended when wait() returns. For tensors on a GPU, an
-// operation begins after the work that was on LibTorch's current stream at submit(). NCCL's wait() returns at
-// once (nccl_communicator.h); StagedCommunicator's wait() blocks the host. Work that is put on the current
-// stream after wait() runs after the operation, and memory that is freed after wait() is reused only after
-// the operation.
+// operation begins after the work that was on LibTorch's current stream at submit(). wait() returns at once
+// (nccl_communicator.h). Work that is put on the current stream after wait() runs after the operation, and
+// memory that is freed after wait() is reused only after the operation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,10 +22,6 @@
 
 #include "base/clock.h"
 #include "base/element_type.h"
-
-namespace argosy::watch {
-class Watchdog;
-}
 
 namespace argosy::comm {
 
@@ -128,16 +123,10 @@ class Communicator {
     /// same outermost group, and names the setting that errors refer to.
     virtual void limit_waits(double /*seconds*/, const char* /*setting*/) {}
 
-    /// The watchdog of the outermost group, through which a rank calls the others; null if none watches.
-    virtual watch::Watchdog* watchdog() { return nullptr; }
-
     /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU. Call it before the first
     /// Send or Receive. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo
     /// size().
     virtual void open_channels() {}
-
-    /// Whether submitted operations can become part of a graph that is being recorded.
-    virtual bool recordable() const { return true; }
 
     /// Starts the operations and returns. REQUIRES: all their tensors are on a GPU, or none is.
     virtual Pending submit(std::span<const Op> ops) = 0;
@@ -169,10 +158,6 @@ class Communicator {
     /// from now on have this label, and the sum of those with a label.
     virtual void label_exposed(int /*label*/) {}
     virtual double exposed_seconds_of(int /*label*/) const { return 0; }
-
-    /// The part of exposed_seconds() in which wait() waited for messages that their senders had not sent yet.
-    /// The rest is transfers and the waits of senders. None: this backend cannot tell (NCCL).
-    virtual std::optional<double> unsent_seconds() const { return {}; }
 
   protected:
     explicit Communicator(std::string name, c10::Device device = c10::kCPU)

@@ -3,22 +3,36 @@
 #include <numeric>
 #include <utility>
 
-#include "comm/host_communicators.h"
+#include "base/text.h"
 #include "comm/nccl_communicator.h"
+#include "cuda/device.h"
+#include "mpi/start_up.h"
+#include "nccl/comm.h"
+#include "nccl/device_id.h"
 #include "watch/root_cause.h"
 
 namespace argosy::comm {
 namespace {
 
-std::unique_ptr<Communicator> make_host_communicator(std::shared_ptr<const Group> group) {
-    const int64_t ring_bytes = group->options().shared_memory_bytes;
-    if (ring_bytes > 0 && group->size() > 1 && group->comm().within_one_node()) {
-        MpiCommunicator peers(group);
-        if (auto exchange = Exchange::open(peers, ring_bytes)) {
-            return std::make_unique<SharedMemoryCommunicator>(std::move(group), std::move(exchange));
-        }
-    }
-    return std::make_unique<MpiCommunicator>(std::move(group));
+void require_new_nccl() {
+    if (nccl::version() >= nccl::kMinVersion) return;
+    throw UserError(
+        "this process loaded NCCL {}, but needs 2.26 or newer: look for an older libnccl in LD_LIBRARY_PATH "
+        "and in the loaded modules",
+        nccl::version_text());
+}
+
+/// COLLECTIVE. Throws UserError if ranks share a GPU.
+void require_own_gpus(const mpi::Comm& world) {
+    const nccl::DeviceId own = nccl::device_id(cuda::current_device());
+    const auto ids = mpi::all_gather_at_start(world, std::span(&own, 1), "the ranks' GPUs");
+    std::vector<int> sharing;
+    for (const auto& [owner, rank] : nccl::ranks_that_share(ids)) sharing.push_back(rank);
+    if (sharing.empty()) return;
+    throw UserError(
+        "rank {} shares its GPU with another rank, and NCCL needs one GPU per rank: start as many ranks on a "
+        "node as it has GPUs",
+        listed(sharing));
 }
 
 std::vector<int> members_of(const Group& parent, std::span<const int> ranks) {
@@ -117,16 +131,40 @@ std::unique_ptr<Communicator> GroupCommunicator::subgroup(std::span<const int> r
 
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group) {
     auto host = make_host_communicator(group);
-    switch (group->options().gpu_path) {
-        case GpuPath::Nccl:
-            return std::make_unique<NcclCommunicator>(std::move(group), std::move(host));
-        case GpuPath::Host:
-            return std::make_unique<StagedCommunicator>(std::move(group), std::move(host));
-        case GpuPath::None:
-        case GpuPath::Auto:
-            break;
+    if (!group->gpu()) return host;
+    return std::make_unique<NcclCommunicator>(std::move(group), std::move(host));
+}
+
+bool all_see_gpus(const mpi::Comm& world, int num_own) {
+    std::vector<int> without;
+    for (int rank = 0; const int count : mpi::all_gather_at_start(world, std::span<const int>(&num_own, 1),
+                                                                  "the number of GPUs")) {
+        if (count == 0) without.push_back(rank);
+        ++rank;
     }
-    return host;
+    if (without.empty() || std::ssize(without) == world.size()) return without.empty();
+    throw UserError(
+        "rank {} sees no GPU, but other ranks do: check nvidia-smi on its node, CUDA_VISIBLE_DEVICES, "
+        "ARGOSY_DEVICE and the job's --gpus options",
+        listed(without));
+}
+
+GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted) {
+    if (nccl::version() == 0 && wanted == GpuPath::Nccl) {
+        throw UserError(
+            "comm.gpu_path is set, but this build has no CUDA: leave it out, or configure with "
+            "-DARGOSY_CUDA=ON (preset cuda)");
+    }
+    if (nccl::version() == 0 || wanted == GpuPath::None) return GpuPath::None;
+    if (!all_see_gpus(world, cuda::device_count())) {
+        if (wanted == GpuPath::Auto) return GpuPath::None;
+        throw UserError(
+            "comm.gpu_path is set, but no rank sees a GPU: leave it out, or check nvidia-smi, "
+            "CUDA_VISIBLE_DEVICES and the job's --gpus options");
+    }
+    require_own_gpus(world);
+    require_new_nccl();
+    return GpuPath::Nccl;
 }
 
 std::unique_ptr<Communicator> make_communicator(mpi::Comm comm, std::string name,

@@ -14,13 +14,19 @@
 #include "base/error.h"
 #include "comm/communicator.h"
 #include "comm/exchange.h"
-#include "comm/gpu_path.h"
 #include "mpi/comm.h"
 #include "watch/gpu_state.h"
 #include "watch/host_waits.h"
 #include "watch/watchdog.h"
 
 namespace argosy::comm {
+
+/// The path of tensors on GPUs between ranks.
+enum class GpuPath {
+    None,  // no tensors on GPUs: all tensors are in the host's memory
+    Auto,  // Nccl, or None without GPUs
+    Nccl,
+};
 
 struct GroupOptions {
     double timeout_seconds = 100;  // a longer wait fails with an error that names the missing ranks
@@ -104,12 +110,23 @@ class GroupCommunicator : public Communicator {
     void limit_waits(double seconds, const char* setting) override {
         group_->watchdog().set_limit({seconds, setting});
     }
-    watch::Watchdog* watchdog() override { return &group_->watchdog(); }
 
   protected:
     const std::shared_ptr<const Group> group_;
 };
 
+/// COLLECTIVE: returns true if every rank has a GPU, and false if none does. `num_own` is the number of GPUs
+/// that this rank sees, or 0 if it must not use them. Throws UserError on all ranks if only some of them have
+/// one.
+bool all_see_gpus(const mpi::Comm& world, int num_own);
+
+/// COLLECTIVE: returns `wanted`, or the path that Auto becomes. Throws UserError if Nccl is wanted without
+/// GPUs or in a build without CUDA, and if ranks share a GPU or NCCL is too old. REQUIRES: each rank that
+/// sees a GPU has selected it for this thread (gpu::use).
+GpuPath choose_gpu_path(const mpi::Comm& world, GpuPath wanted);
+
+/// COLLECTIVE over the group: the backend of tensors in the host's memory.
+std::unique_ptr<Communicator> make_host_communicator(std::shared_ptr<const Group> group);
 /// COLLECTIVE over the group. The communicator sends tensors in the host's memory through shared memory if
 /// the options allow it and all ranks are on one node, else by MPI. Tensors on a GPU take options.gpu_path.
 std::unique_ptr<Communicator> make_communicator(std::shared_ptr<const Group> group);

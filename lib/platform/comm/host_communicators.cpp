@@ -1,16 +1,12 @@
-#include "comm/host_communicators.h"
-
-#include <ATen/ops/empty.h>
-
-#include <algorithm>
+// The backends for tensors in the host's memory: MPI for any group, and shared memory for the collectives of
+// a group within one node.
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/error.h"
-#include "cuda/stream.h"
-#include "gpu/device.h"
+#include "comm/exchange.h"
+#include "comm/group.h"
 #include "mpi/comm.h"
 
 namespace argosy::comm {
@@ -18,66 +14,27 @@ namespace {
 
 class MpiCompletion : public Completion {
   public:
-    /// Adds the time in which messages were not sent yet to `unsent_seconds`.
-    MpiCompletion(std::shared_ptr<const Group> group, OpKind first_kind, int64_t number,
-                  double& unsent_seconds)
-        : group_(std::move(group)),
-          first_kind_(first_kind),
-          number_(number),
-          unsent_seconds_(unsent_seconds) {}
+    MpiCompletion(std::shared_ptr<const Group> group, OpKind first_kind, int64_t number)
+        : group_(std::move(group)), first_kind_(first_kind), number_(number) {}
 
     void add(mpi::Request request) { requests_.push_back(request); }
-
-    void add_send(const Op& op, bool synchronous) {
-        const auto* in = static_cast<const char*>(op.in.const_data_ptr());
-        for_each_part(op.in, [&](int64_t first, int64_t count) {
-            const char* const from = in + first * op.in.element_size();
-            add(group_->comm().send(from, count, element_type(op), op.peer, synchronous));
-        });
-    }
-
-    void add_receive(const Op& op) {
-        auto* out = static_cast<char*>(op.out.mutable_data_ptr());
-        for_each_part(op.out, [&](int64_t first, int64_t count) {
-            char* const to = out + first * op.out.element_size();
-            (first == 0 ? first_parts_ : requests_)
-                .push_back(group_->comm().receive(to, count, element_type(op), op.peer));
-        });
-    }
 
     watch::FlightSpan& flight() { return flight_; }
 
     void wait() override {
         const watch::AwaitedOperation awaited = group_->awaited(first_kind_, number_);
         watch::HostWait wait(group_->watchdog().waits(), awaited);
-        const double start = seconds_now();
-        wait_for(first_parts_, wait, awaited);
-        if (!first_parts_.empty()) unsent_seconds_ += seconds_now() - start;
-        wait_for(requests_, wait, awaited);
+        while (!have_ended(awaited)) {
+            if (group_->exchanges().advance()) continue;
+            if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
+        }
         flight_.set_ended();
     }
 
   private:
-    /// Calls visit(first, count) for the elements of the first part, which may be all, and of the rest.
-    template <class Visit>
-    static void for_each_part(const at::Tensor& tensor, Visit visit) {
-        constexpr int64_t kMaxFirst = 256;  // elements: MPI sends 4 KiB at once
-        const int64_t first = std::min(tensor.numel(), kMaxFirst);
-        visit(0, first);
-        if (first < tensor.numel()) visit(first, tensor.numel() - first);
-    }
-
-    void wait_for(std::span<mpi::Request> requests, watch::HostWait& wait,
-                  const watch::AwaitedOperation& awaited) {
-        while (!have_ended(requests, awaited)) {
-            if (group_->exchanges().advance()) continue;
-            if (const auto failure = wait.pause()) throw group_->timeout(awaited, *failure);
-        }
-    }
-
-    static bool have_ended(std::span<mpi::Request> requests, const watch::AwaitedOperation& awaited) {
+    bool have_ended(const watch::AwaitedOperation& awaited) {
         try {
-            return mpi::test_all(requests);
+            return mpi::test_all(requests_);
         } catch (const RunError& error) {
             const std::string what = error.what();
             const bool is_truncated = what.find("MPI_ERR_TRUNCATE") != std::string::npos;
@@ -87,11 +44,10 @@ class MpiCompletion : public Completion {
     }
 
     std::shared_ptr<const Group> group_;
-    std::vector<mpi::Request> first_parts_, requests_;  // the first parts of receives; all others
+    std::vector<mpi::Request> requests_;
     watch::FlightSpan flight_;
     OpKind first_kind_;
     int64_t number_;
-    double& unsent_seconds_;
 };
 
 class SharedMemoryCompletion : public Completion {
@@ -133,40 +89,43 @@ class SharedMemoryCompletion : public Completion {
     Pending messages_;
 };
 
-struct Result {
-    at::Tensor on_gpu, on_host;
-};
-
-/// Counts the time of its copies as exposed time; the host's backend counts its part.
-class StagedCompletion : public Completion {
+/// Uses MPI's non-blocking calls, and waits with a timeout. No data moves while a rank computes, because Open
+/// MPI makes progress only within its calls.
+class MpiCommunicator : public GroupCommunicator {
   public:
-    StagedCompletion(Pending sent, std::vector<Result> results, double* exposed_seconds)
-        : sent_(std::move(sent)), results_(std::move(results)), exposed_seconds_(exposed_seconds) {}
+    using GroupCommunicator::GroupCommunicator;
 
-    void wait() override {
-        sent_.wait();
-        const double start = seconds_now();
-        for (const Result& result : results_) result.on_gpu.copy_(result.on_host);
-        *exposed_seconds_ += seconds_now() - start;
-    }
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
+
+    /// Throws RunError for an operation that this backend cannot start.
+    void check(const Op& op) const;
 
   private:
-    Pending sent_;
-    std::vector<Result> results_;
-    double* exposed_seconds_;
+    mpi::Request start(const Op& op) const;
+
+    int64_t num_submitted_ = 0;
 };
 
-at::Tensor room_on_host(const at::Tensor& like) {
-    return at::empty(like.sizes(), like.options().device(at::kCPU));
-}
+/// Collectives go through shared memory. A peer that has submitted need not attend to them; exchange.h has
+/// the exceptions. Sends and receives go through MPI, because they connect pipeline stages, which are usually
+/// on different nodes.
+class SharedMemoryCommunicator : public GroupCommunicator {
+  public:
+    /// `exchange` belongs to the same group.
+    SharedMemoryCommunicator(std::shared_ptr<const Group> group, std::shared_ptr<Exchange> exchange)
+        : GroupCommunicator(std::move(group)), exchange_(std::move(exchange)), messages_(group_) {
+        group_->exchanges().add(exchange_);
+    }
 
-at::Tensor copy_on_host(const at::Tensor& tensor) {
-    at::Tensor copy = room_on_host(tensor);
-    copy.copy_(tensor);
-    return copy;
-}
+    using Communicator::submit;
+    Pending submit(std::span<const Op> ops) override;
 
-}  // namespace
+  private:
+    std::shared_ptr<Exchange> exchange_;
+    MpiCommunicator messages_;
+    int64_t num_submitted_ = 0;
+};
 
 void MpiCommunicator::check(const Op& op) const {
     comm::check(op, size());
@@ -176,7 +135,7 @@ void MpiCommunicator::check(const Op& op) const {
     }
 }
 
-mpi::Request MpiCommunicator::start_collective(const Op& op) const {
+mpi::Request MpiCommunicator::start(const Op& op) const {
     const ElementType type = element_type(op);
     const mpi::Comm& comm = group_->comm();
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
@@ -191,8 +150,9 @@ mpi::Request MpiCommunicator::start_collective(const Op& op) const {
         case OpKind::Broadcast:
             return comm.broadcast(out, op.out.numel(), type, op.peer);
         case OpKind::Send:
+            return comm.send(in, op.in.numel(), type, op.peer, group_->options().synchronous_sends);
         case OpKind::Receive:
-            break;
+            return comm.receive(out, op.out.numel(), type, op.peer);
     }
     throw RunError("internal error: unknown operation");
 }
@@ -202,27 +162,15 @@ mpi::Request MpiCommunicator::start_collective(const Op& op) const {
 Pending MpiCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
     const Exposed exposed(*this);
-    auto completion = std::make_unique<MpiCompletion>(group_, ops[0].kind, num_submitted_++, unsent_seconds_);
+    auto completion = std::make_unique<MpiCompletion>(group_, ops[0].kind, num_submitted_++);
     MpiCompletion& started = *completion;
     Pending pending(std::move(completion), tensors_of(ops), exposed_seconds_slot());
     for (const Op& op : ops) {
         check(op);
         group_->record(op, started.flight());
-        if (op.kind == OpKind::Send) {
-            started.add_send(op, group_->options().synchronous_sends);
-        } else if (op.kind == OpKind::Receive) {
-            started.add_receive(op);
-        } else {
-            started.add(start_collective(op));
-        }
+        started.add(start(op));
     }
     return pending;
-}
-
-SharedMemoryCommunicator::SharedMemoryCommunicator(std::shared_ptr<const Group> group,
-                                                   std::shared_ptr<Exchange> exchange)
-    : GroupCommunicator(std::move(group)), exchange_(std::move(exchange)), messages_(group_) {
-    group_->exchanges().add(exchange_);
 }
 
 Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
@@ -242,31 +190,17 @@ Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
                    tensors_of(ops), exposed_seconds_slot());
 }
 
-StagedCommunicator::StagedCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host)
-    : GroupCommunicator(std::move(group)), host_(std::move(host)) {}
+}  // namespace
 
-Pending StagedCommunicator::submit(std::span<const Op> ops) {
-    if (ops.empty()) return {};
-    if (!on_gpu(ops)) return host_->submit(ops);
-    ARGOSY_CHECK(!cuda::StreamView(gpu::current_stream()).is_captured(),
-                 "operations over {} go through the host's memory and cannot be recorded into a graph",
-                 name());
-    const double start = seconds_now(), counted = host_->exposed_seconds();
-    std::vector<Op> staged;
-    std::vector<Result> results;
-    for (const Op& op : ops) {
-        check(op, size());
-        Op& copy = staged.emplace_back(op);
-        if (op.in.defined()) copy.in = copy_on_host(op.in);
-        if (!op.out.defined()) continue;
-        // A broadcast's buffer is its root's input.
-        copy.out = op.kind == OpKind::Broadcast ? copy_on_host(op.out) : room_on_host(op.out);
-        results.push_back({op.out, copy.out});
+std::unique_ptr<Communicator> make_host_communicator(std::shared_ptr<const Group> group) {
+    const int64_t ring_bytes = group->options().shared_memory_bytes;
+    if (ring_bytes > 0 && group->size() > 1 && group->comm().within_one_node()) {
+        MpiCommunicator peers(group);
+        if (auto exchange = Exchange::open(peers, ring_bytes)) {
+            return std::make_unique<SharedMemoryCommunicator>(std::move(group), std::move(exchange));
+        }
     }
-    auto completion =
-        std::make_unique<StagedCompletion>(host_->submit(staged), std::move(results), exposed_seconds_slot());
-    *exposed_seconds_slot() += seconds_now() - start - (host_->exposed_seconds() - counted);
-    return Pending(std::move(completion), tensors_of(ops), nullptr);
+    return std::make_unique<MpiCommunicator>(std::move(group));
 }
 
 }  // namespace argosy::comm

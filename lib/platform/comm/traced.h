@@ -1,11 +1,9 @@
 // A communicator that notes each submission and wait in a Timeline and passes them on to a backend.
 #pragma once
 
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/timeline.h"
 #include "comm/communicator.h"
@@ -14,16 +12,15 @@ namespace argosy::comm {
 
 class TracedCommunicator : public Communicator {
   public:
-    /// `world`: the group of all ranks. REQUIRES: timeline outlives this object and all groups made from it.
-    TracedCommunicator(std::unique_ptr<Communicator> world, Timeline& timeline);
+    /// REQUIRES: timeline outlives this object and all groups made from it.
+    TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline)
+        : Communicator(inner->name(), inner->device()), inner_(std::move(inner)), timeline_(timeline) {}
 
     int rank() const override { return inner_->rank(); }
     int size() const override { return inner_->size(); }
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
     void limit_waits(double seconds, const char* setting) override { inner_->limit_waits(seconds, setting); }
-    watch::Watchdog* watchdog() override { return inner_->watchdog(); }
     void open_channels() override { inner_->open_channels(); }
-    bool recordable() const override { return inner_->recordable(); }
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
     void wait_for_gpu() override;
@@ -31,20 +28,10 @@ class TracedCommunicator : public Communicator {
     double exposed_seconds() const override { return inner_->exposed_seconds(); }
     void label_exposed(int label) override { inner_->label_exposed(label); }
     double exposed_seconds_of(int label) const override { return inner_->exposed_seconds_of(label); }
-    std::optional<double> unsent_seconds() const override { return inner_->unsent_seconds(); }
 
   private:
-    TracedCommunicator(std::unique_ptr<Communicator> inner, Timeline& timeline, std::vector<int> world_ranks,
-                       int number);
-    void note_flows(std::span<const Op> ops);
-    uint64_t flow_id(int from, int to, uint64_t count) const;
-
     std::unique_ptr<Communicator> inner_;
     Timeline& timeline_;
-    std::vector<int> world_ranks_;
-    int number_;  // among the groups of these ranks
-    mutable std::map<std::vector<int>, int> num_subgroups_;
-    std::map<std::pair<int, int>, uint64_t> num_messages_;  // by sender and receiver; -1, -1: collectives
 };
 
 }  // namespace argosy::comm

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <vector>
 
 struct CUstream_st;  // CUDA's name for what a cudaStream_t points to
 
@@ -40,13 +39,6 @@ struct MemoryFigures {
 };
 /// Empty before use().
 std::optional<MemoryFigures> memory();
-
-/// The largest blocks in use, the largest first. Empty before use(). The allocator walks through all blocks.
-struct Block {
-    const void* data;
-    int64_t num_bytes;
-};
-std::vector<Block> largest_blocks(size_t max_blocks);
 
 /// Allocates memory for something other than a tensor. The memory belongs to the current stream and is reused
 /// in the order of the stream's work, like a tensor's memory. Throws what a tensor's allocation throws if

@@ -8,8 +8,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <stdexcept>
-#include <string_view>
 #include <thread>
 
 #include "base/clock.h"
@@ -25,25 +23,10 @@ namespace {
 using Way = FlightOp::Way;
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kHexDigits = 4;  // of a hash in a digest
-
 uint64_t mixed(uint64_t hash, uint64_t value) {
     hash = (hash ^ value) * 0x9E3779B97F4A7C15;
     return hash ^ hash >> 32;
 }
-
-/// The two sides of a message have the same hash.
-uint64_t mixed(uint64_t hash, const FlightOp& op) {
-    if (op.way == Way::Collective) {
-        for (const char* letter = op.kind; *letter != 0; ++letter) hash = mixed(hash, *letter);
-        hash = mixed(hash, static_cast<uint64_t>(op.peer));
-    }
-    hash = mixed(hash, static_cast<uint64_t>(op.elements));
-    return mixed(hash, static_cast<uint64_t>(op.type));
-}
-
-/// The part of a hash that travels. Each bit of what was hashed changes the upper bits.
-uint16_t part_of(uint64_t hash) { return static_cast<uint16_t>(hash >> 48); }
 
 const char* name_of(ElementType type) {
     constexpr const char* kNames[] = {"int8", "uint8", "int32", "uint32",   "int64",    "uint64", "fp16",
@@ -127,14 +110,7 @@ void FlightRecorder::add(int group, const FlightOp& op, FlightSpan& span, Flight
     const std::lock_guard lock(mutex_);
     const int number = stream_of(group, op);
     Entry& entry = entries_[num_entries_ % kMaxEntries];
-    if (num_entries_ >= kMaxEntries) {
-        Stream& dropped_from = streams_[entry.stream];
-        dropped_from.first = entry.number + 1;
-        dropped_from.first_hash = entry.hash;
-    }
-    Stream& stream = streams_[number];
-    stream.hash = mixed(stream.hash, op);
-    entry = {op, state, number, stream.count++, stream.hash, now};
+    entry = {op, state, number, streams_[number].count++, now};
     if (!span.recorder) span = {this, num_entries_, num_entries_};
     span.end = ++num_entries_;
 }
@@ -152,87 +128,45 @@ void FlightRecorder::for_each_entry(Visit visit) const {
     }
 }
 
-std::string FlightRecorder::digest() const {
+std::string FlightRecorder::streams() const {
+    const double now = seconds_now();
     const std::lock_guard lock(mutex_);
-    std::vector<std::string> lines;
-    for (const Stream& stream : streams_) {
-        lines.push_back(
-            fmt::format("{:x}\t{}\t{:04x}", stream.key, stream.first, part_of(stream.first_hash)));
-    }
+    std::vector<std::string> lines(streams_.size());
     for_each_entry([&](const Entry& entry) {
-        fmt::format_to(std::back_inserter(lines[entry.stream]), "{:04x}", part_of(entry.hash));
+        const Stream& stream = streams_[entry.stream];
+        std::string& line = lines[entry.stream];
+        if (line.empty()) {
+            line = stream.sender < 0 ? fmt::format("{:x}\tcollective\tover ", stream.key)
+                                     : fmt::format("{:x}\tmessage\tfrom rank {} to rank {} over ", stream.key,
+                                                   stream.sender, stream.receiver);
+            line += fmt::format("{}\t{}", on_one_line(groups_[stream.group].name), entry.number);
+        }
+        line += fmt::format("\t{:.3f} {}", now - entry.at_seconds, on_one_line(in_words(entry.op)));
     });
+    std::erase(lines, "");
     return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
 
-FlightDigest parse_digest(const std::string& text) {
-    FlightDigest digest;
+std::vector<StreamOps> parse_streams(const std::string& text) {
+    std::vector<StreamOps> streams;
     for (const std::string& line : lines_of(text)) {
         if (line.empty()) continue;
-        StreamDigest& stream = digest.emplace_back();
-        const size_t first = line.find('\t') + 1, hashes = line.find('\t', first) + 1;
-        if (first == 0 || hashes == 0 || (line.size() - hashes) % kHexDigits != 0 || hashes == line.size())
-            throw std::invalid_argument("a digest of another rank's operations");
-        stream.key = std::stoull(line, nullptr, 16);
-        stream.first = std::stoll(line.substr(first));
-        stream.hashes.reserve((line.size() - hashes) / kHexDigits);
-        for (size_t at = hashes; at < line.size(); at += kHexDigits) {
-            stream.hashes.push_back(
-                static_cast<uint16_t>(std::stoul(line.substr(at, kHexDigits), nullptr, 16)));
+        std::istringstream fields(line);
+        StreamOps& stream = streams.emplace_back();
+        std::string key, first;
+        std::getline(fields, key, '\t');
+        std::getline(fields, stream.noun, '\t');
+        std::getline(fields, stream.place, '\t');
+        std::getline(fields, first, '\t');
+        stream.key = std::stoull(key, nullptr, 16);
+        stream.first = std::stoll(first);
+        for (std::string op; std::getline(fields, op, '\t');) {
+            size_t end = 0;
+            const double seconds_ago = std::stod(op, &end);
+            stream.ops.push_back({seconds_ago, op.substr(std::min(end + 1, op.size()))});
         }
     }
-    return digest;
-}
-
-DescribedOp FlightRecorder::description(const Stream& stream, int64_t number, double now) const {
-    // An operation that is no longer held is older than the oldest entry.
-    const Entry& oldest = entries_[num_entries_ < kMaxEntries ? 0 : num_entries_ % kMaxEntries];
-    DescribedOp described{
-        .stream = stream.key, .seconds_ago = now - oldest.at_seconds, .place = "", .what = ""};
-    described.place = stream.sender < 0
-                          ? fmt::format("collective {} over {}", number, groups_[stream.group].name)
-                          : fmt::format("message {} from rank {} to rank {} over {}", number, stream.sender,
-                                        stream.receiver, groups_[stream.group].name);
-    for_each_entry([&](const Entry& entry) {
-        if (entry.number != number || &streams_[entry.stream] != &stream) return;
-        described.seconds_ago = now - entry.at_seconds;
-        described.what = in_words(entry.op);
-    });
-    return described;
-}
-
-std::string FlightRecorder::describe(const std::string& question) const {
-    const double now = seconds_now();
-    const std::lock_guard lock(mutex_);
-    std::istringstream words(question);
-    std::string text;
-    uint64_t key = 0;
-    for (int64_t number = 0; words >> std::hex >> key >> std::dec >> number;) {
-        const auto stream = std::ranges::find(streams_, key, &Stream::key);
-        if (stream != streams_.end() && number < stream->count)
-            text += description(*stream, number, now).text();
-    }
-    return text;
-}
-
-std::string DescribedOp::text() const {
-    return fmt::format("{:x}\t{:.3f}\t{}\t{}\n", stream, seconds_ago, on_one_line(place), on_one_line(what));
-}
-
-std::vector<DescribedOp> parse_descriptions(const std::string& text) {
-    std::vector<DescribedOp> all;
-    for (const std::string& line : lines_of(text)) {
-        std::istringstream fields(line);
-        DescribedOp& one = all.emplace_back();
-        std::string key, age;
-        std::getline(fields, key, '\t');
-        std::getline(fields, age, '\t');
-        std::getline(fields, one.place, '\t');
-        std::getline(fields, one.what);
-        one.stream = std::stoull(key, nullptr, 16);
-        one.seconds_ago = std::stod(age);
-    }
-    return all;
+    return streams;
 }
 
 std::string FlightRecorder::json(const std::string& hang, int num_ranks) const {

@@ -4,12 +4,10 @@
 //
 // Streams. Ranks compare their operations stream by stream. The collectives of a group are one stream; the
 // messages from one rank of the group to another are one, of sends on one side and of receives on the other.
-// Operation n of a stream must be the same on all ranks of the stream. For each stream a rank keeps the
-// number of operations and a running hash of them. Invariant: ranks whose hashes are equal after n operations
-// have submitted the same n operations, even if the recorder no longer holds them.
+// Operation n of a stream must be the same on all ranks of the stream.
 //
-// Cost of an operation and its end: 0.14 us for two locks, a clock and a hash (measured on one core of a
-// Xeon). Memory is allocated only for a group, and for the first message to or from another rank.
+// Cost of an operation and its end: 0.14 us for two locks and a clock (measured on one core of a Xeon).
+// Memory is allocated only for a group, and for the first message to or from another rank.
 #pragma once
 
 #include <array>
@@ -53,27 +51,20 @@ struct FlightSpan {
     void set_ended() const;
 };
 
-/// A stream as rank 0 gets it. hashes[i] is a part of the hash after first + i operations. The part has 16
-/// bits, so a difference at one operation is seen only at the next one in 1 of 65,536 cases.
-struct StreamDigest {
+/// The operations of a stream that a rank still holds, as rank 0 gets them.
+struct StreamOps {
+    struct One {
+        double seconds_ago = 0;  // of the submission
+        std::string what;        // "all-gather of 8192 bf16"
+    };
     uint64_t key = 0;  // equal on all ranks of the stream
-    int64_t first = 0;
-    std::vector<uint16_t> hashes;
-    bool operator==(const StreamDigest&) const = default;
+    std::string noun;   // "collective" or "message"
+    std::string place;  // "over dp_shard", "from rank 0 to rank 1 over pp"
+    int64_t first = 0;  // the number of the first operation
+    std::vector<One> ops = {};
 };
-using FlightDigest = std::vector<StreamDigest>;
-/// Throws std::exception for any text that is not of FlightRecorder::digest().
-FlightDigest parse_digest(const std::string& text);
-
-/// An operation in words.
-struct DescribedOp {
-    uint64_t stream = 0;       // key
-    double seconds_ago = 0;    // of the submission
-    std::string place;         // "collective 12 over dp_shard"
-    std::string what;          // "all-gather of 8192 bf16"; empty: the recorder no longer holds the operation
-    std::string text() const;  // wire format of one line
-};
-std::vector<DescribedOp> parse_descriptions(const std::string& text);
+/// Throws std::exception for any text that is not of FlightRecorder::streams().
+std::vector<StreamOps> parse_streams(const std::string& text);
 
 /// Any thread may call all members.
 class FlightRecorder {
@@ -93,11 +84,8 @@ class FlightRecorder {
     /// Returns the same text with a lifetime as long as the recorder's.
     const char* kept(const std::string& text);
 
-    /// All streams, for rank 0: lines of tab-separated fields, four letters for each operation.
-    std::string digest() const;
-    /// Each line of `question` has the key of a stream and the number of an operation. Returns a line
-    /// (DescribedOp) for each of these operations that this rank has submitted.
-    std::string describe(const std::string& question) const;
+    /// The StreamOps of all streams, for rank 0.
+    std::string streams() const;
     /// The content of the file. `hang` identifies the hang; it is the same for all ranks.
     std::string json(const std::string& hang, int num_ranks) const;
 
@@ -114,24 +102,18 @@ class FlightRecorder {
         int group;
         int sender = -1, receiver = -1;  // of messages
         int64_t count = 0;
-        uint64_t hash = 1;  // after `count` operations
-        // The operations before number `first` are no longer held; `first_hash` is the hash after them.
-        int64_t first = 0;
-        uint64_t first_hash = 1;
     };
     struct Entry {
         FlightOp op;
         FlightState state;
         int stream;
         int64_t number;  // in the stream
-        uint64_t hash;   // of the stream, after this operation
         double at_seconds;
     };
 
     int stream_of(int group, const FlightOp& op);
     template <class Visit>
     void for_each_entry(Visit visit) const;
-    DescribedOp description(const Stream& stream, int64_t number, double now) const;
 
     const int rank_;
     mutable std::mutex mutex_;

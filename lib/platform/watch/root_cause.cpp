@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -195,35 +196,30 @@ std::string storage_text(const Reports& reports, const std::vector<int>& ranks,
         text_of_storage(reports, ranks), limit_name);
 }
 
-/// Returns the number of the first operation on which the ranks of a stream differ.
-std::optional<int64_t> first_difference(std::vector<const StreamDigest*>& of_ranks) {
-    std::ranges::sort(of_ranks, {}, &StreamDigest::first);
-    StreamDigest all;  // hashes that ranks have after each number of operations
-    std::optional<int64_t> least;
-    for (const StreamDigest* const one : of_ranks) {
-        const auto end = [](const StreamDigest& stream) { return stream.first + std::ssize(stream.hashes); };
-        if (one->first >= end(all)) {  // no number in common
-            all = *one;
-            continue;
-        }
-        const int64_t num_known = std::min(end(all), end(*one)) - one->first;
-        const auto known = one->hashes.begin() + num_known;
-        const auto differs =
-            std::mismatch(one->hashes.begin(), known, all.hashes.begin() + (one->first - all.first)).first;
-        if (differs != known) {
-            const int64_t number = one->first + (differs - one->hashes.begin()) - 1;
-            least = std::min(least.value_or(number), number);
-        }
-        all.hashes.insert(all.hashes.end(), known, one->hashes.end());
-    }
-    return least;
+/// What is the same on all ranks of a stream: a message is sent on one side and received on the other.
+std::string_view essence(const StreamOps& stream, std::string_view what) {
+    return stream.noun == "message" ? what.substr(std::min(what.find(" of "), what.size())) : what;
 }
 
-/// An operation of a stream that a rank describes.
-struct RankOp {
-    int rank;
-    const DescribedOp* op;
-};
+/// The number of the first operation of each stream on which ranks differ, by the stream's key.
+std::map<uint64_t, int64_t> first_differences(const std::map<int, std::vector<StreamOps>>& by_rank) {
+    std::unordered_map<uint64_t, std::unordered_map<int64_t, std::string_view>> seen;
+    std::map<uint64_t, int64_t> differences;
+    for (const auto& [rank, streams] : by_rank) {
+        for (const StreamOps& stream : streams) {
+            auto& seen_in_stream = seen[stream.key];
+            for (int64_t number = stream.first; const StreamOps::One& op : stream.ops) {
+                const std::string_view own = essence(stream, op.what);
+                if (seen_in_stream.try_emplace(number, own).first->second != own) {
+                    const auto [first, is_new] = differences.try_emplace(stream.key, number);
+                    first->second = std::min(first->second, number);
+                }
+                ++number;
+            }
+        }
+    }
+    return differences;
+}
 
 /// "rank 0, 1" or "rank 0 and 6 others".
 std::string some_of(const std::vector<int>& ranks) {
@@ -232,16 +228,8 @@ std::string some_of(const std::vector<int>& ranks) {
                                      : fmt::format("rank {} and {} others", ranks[0], ranks.size() - 1);
 }
 
-/// Describes the operations that ranks have in one place of a stream.
-std::string text_of(const std::vector<RankOp>& ops) {
-    std::map<std::string, std::vector<int>> ranks_of;
-    for (const auto& [rank, op] : ops) {
-        if (!op->what.empty()) ranks_of[op->what].push_back(rank);
-    }
-    const std::string& place = ops[0].op->place;
-    if (ranks_of.size() < 2) {
-        return fmt::format("the first of them is {} or an earlier one, which not all ranks have kept", place);
-    }
+/// Describes the operations that ranks have in one place of a stream; ranks_of: the ranks by operation.
+std::string text_of(const std::string& place, const std::map<std::string, std::vector<int>>& ranks_of) {
     const auto usual = std::ranges::max_element(
         ranks_of, {}, [](const auto& one) { return std::pair(one.second.size(), -one.second[0]); });
     std::string text;
@@ -315,26 +303,6 @@ std::string timeout_text(const WaitReport& wait, const WaitCause& cause) {
     return timeout_text(wait, why + cause.details);
 }
 
-std::map<int, std::string> questions_on_differences(const std::map<int, FlightDigest>& by_rank) {
-    std::unordered_map<uint64_t, std::vector<const StreamDigest*>> streams;
-    for (const auto& [rank, digest] : by_rank) {
-        for (const StreamDigest& stream : digest) streams[stream.key].push_back(&stream);
-    }
-    std::unordered_map<uint64_t, int64_t> differences;  // numbers of operations, by stream
-    for (auto& [key, of_ranks] : streams) {
-        if (const auto number = first_difference(of_ranks)) differences[key] = *number;
-    }
-    std::map<int, std::string> questions;
-    for (const auto& [rank, digest] : by_rank) {
-        for (const StreamDigest& stream : digest) {
-            const auto found = differences.find(stream.key);
-            if (found != differences.end())
-                questions[rank] += fmt::format("{:x} {}\n", stream.key, found->second);
-        }
-    }
-    return questions;
-}
-
 std::string RootCause::text() const {
     return json_text(nlohmann::json{{"reporter", reporter},
                                     {"missing", compress_ranks(cause.missing)},
@@ -352,17 +320,28 @@ RootCause RootCause::parse(const std::string& text) {
     return found;
 }
 
-std::string text_of_first(const std::map<int, std::vector<DescribedOp>>& by_rank) {
-    std::map<uint64_t, std::vector<RankOp>> streams;
-    for (const auto& [rank, ops] : by_rank) {
-        for (const DescribedOp& op : ops) streams[op.stream].push_back({rank, &op});
+std::string text_of_first_difference(const std::map<int, std::vector<StreamOps>>& by_rank) {
+    std::string text;
+    double oldest = -1;
+    for (const auto& [key, number] : first_differences(by_rank)) {
+        std::map<std::string, std::vector<int>> ranks_of;
+        std::string place;
+        double seconds_ago = 0;
+        for (const auto& [rank, streams] : by_rank) {
+            const auto stream = std::ranges::find(streams, key, &StreamOps::key);
+            if (stream == streams.end() || number < stream->first) continue;
+            const int64_t index = number - stream->first;
+            if (index >= std::ssize(stream->ops)) continue;
+            const StreamOps::One& op = stream->ops[index];
+            ranks_of[op.what].push_back(rank);
+            seconds_ago = std::max(seconds_ago, op.seconds_ago);
+            place = fmt::format("{} {} {}", stream->noun, number, stream->place);
+        }
+        if (seconds_ago <= oldest) continue;
+        oldest = seconds_ago;
+        text = text_of(place, ranks_of);
     }
-    const auto age = [](const auto& stream) {
-        return std::ranges::max(stream.second, {}, [](const RankOp& one) { return one.op->seconds_ago; })
-            .op->seconds_ago;
-    };
-    const auto oldest = std::ranges::max_element(streams, {}, age);
-    return oldest == streams.end() ? "" : text_of(oldest->second);
+    return text;
 }
 
 std::string text_of_files(const std::filesystem::path& folder, const Reports& reports,

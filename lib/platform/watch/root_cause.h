@@ -12,9 +12,9 @@
 // After a long wait for the file system has ended, the rank does not count as missing for the time limit of a
 // wait for ranks: the others' waits are as old as the stall, and the rank begins only now.
 //
-// Different operations. questions_on_differences() finds the first operation of each stream
-// (flight_recorder.h) on which ranks differ, in time proportional to the digests of all ranks. The ranks
-// describe these operations, and text_of_first() puts the oldest of them into words.
+// Different operations. text_of_first_difference() finds the first operation of each stream
+// (flight_recorder.h) on which ranks differ, among those that the ranks still hold, and puts the oldest of
+// them into words.
 #pragma once
 
 #include <filesystem>
@@ -55,14 +55,10 @@ std::optional<RootCause> find_root_cause(const Reports& reports);
 /// The message that ends the job if `wait` is late.
 std::string timeout_text(const WaitReport& wait, const WaitCause& cause);
 
-/// Finds the first operation of each stream on which ranks differ, and returns for each rank of such a stream
-/// the question to describe these operations (FlightRecorder::describe). If a rank no longer holds one of
-/// them, the ranks may have differed before.
-std::map<int, std::string> questions_on_differences(const std::map<int, FlightDigest>& by_rank);
-
-/// Describes the oldest of the differences: "rank 3 submitted all-gather of 8 fp32 as collective 12 over
-/// tp, where rank 0, 1 submitted all-reduce of 8 fp32". Empty if no rank has described an operation.
-std::string text_of_first(const std::map<int, std::vector<DescribedOp>>& by_rank);
+/// Describes the oldest of the first operations of streams on which ranks differ: "rank 3 submitted
+/// all-gather of 8 fp32 as collective 12 over tp, where rank 0, 1 submitted all-reduce of 8 fp32". Empty if
+/// there is none. Takes time in proportion to the operations of all ranks.
+std::string text_of_first_difference(const std::map<int, std::vector<StreamOps>>& by_rank);
 
 /// Says where the ranks' files are, and names a rank that has answered and has no file. `files` has the error
 /// of each rank that has tried to write, or "". Empty if there is no folder.

@@ -10,10 +10,9 @@
 // ranks fail, and the error of one rank ends the job. If rank 0's watchdog does not answer, the other ranks
 // report one after the other, because the first rank that exits takes the job down.
 //
-// Once the missing ranks are known, rank 0 asks all ranks for a digest of their last operations
-// (FlightRecorder), finds the first operation on which ranks differ, and asks for a description of it. At the
-// same time, each rank writes its operations to a file. All this ends within seconds, whatever the file
-// system does.
+// Once the missing ranks are known, rank 0 asks all ranks for their last operations (FlightRecorder), and
+// finds the first operation on which ranks differ. At the same time, each rank writes its operations to a
+// file. All this ends within seconds, whatever the file system does.
 //
 // A rank may wait for the file system (FileWait in base/time_limit.h) while the others wait for it. It is not
 // missing then, and the waits of the others are not late until its wait exceeds the limit of the file system.
@@ -22,17 +21,12 @@
 // A rank that leaves in order, or after an error that it prints itself, sends a notice first. In a job with
 // GPUs, a rank whose connection closes without notice is reported as missing at once.
 //
-// Calls. A rank that has an error for which the others have something to say calls them before it leaves.
-// Rank 0 passes the call on, each rank's thread runs the answer that its program has given, once, and the
-// caller waits until all have answered, for a limited time.
-//
 // A second thread queries CUDA and NCCL, and stores the answers for the first one, because a query may block
 // for ever if a GPU hangs. Time in which the rank itself stood still (SIGSTOP, a suspended job) does not
 // count as waiting time.
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <thread>
 
@@ -65,14 +59,6 @@ class Watchdog {
     WaitLimit limit() const;
     /// Changes the limit of operations between GPUs, and of host waits that begin from now on.
     void set_limit(WaitLimit limit);
-
-    /// Sets what this rank does when a rank calls: `answer` runs in the watchdog's thread, with this rank's
-    /// GPU, at most once. The thread keeps the answer alive while it runs. REQUIRES: it throws nothing.
-    void answer_calls_with(std::function<void()> answer);
-    /// Calls all ranks, this one included, and returns at once. Any number of ranks may call.
-    void call_all_ranks();
-    /// Returns once all ranks have answered, or after `seconds`. REQUIRES: call_all_ranks() was called.
-    void wait_for_answers(double seconds);
 
     /// Notifies the other ranks that this rank leaves in order, and stops watching. Returns once the notice
     /// is sent, or after a second. Only the first call has an effect.

@@ -36,13 +36,9 @@ enum class Message : char {
     FailWaits,    // from rank 0: which ranks are late; the receiver's waits fail
     End,          // the receiver's process ends
     Leave,        // the sender leaves in order
-    AskDigest,    // from rank 0: write your operations to your file; answered by Digest
-    Digest,       // of the sender's last operations
-    AskOps,       // from rank 0: which operations to describe; answered by Ops
-    Ops,          // their descriptions
+    AskOps,       // from rank 0: write your last operations to your file; answered by Ops
+    Ops,          // the sender's last operations
     FileWritten,  // the sender's file is written, or why it is not
-    Call,         // a rank calls all ranks
-    Answered,     // the sender has answered the call; from rank 0: all ranks have
 };
 
 std::string message(Message kind, const std::string& content = {}) {
@@ -70,7 +66,6 @@ class Watchdog::Protocol {
             handle(connections_.receive(pause_seconds_));
             if (connections_.rank() != 0 && file_is_new())
                 connections_.send(0, message(Message::FileWritten, state_.flight_file.error()));
-            take_call();
             const RankReport own = report();
             const bool fails = !own.error.empty() && !any_rank_left_;
             const bool late = fails || (own.is_late() && !(quiet_ && quiet_->has_time_left()));
@@ -160,52 +155,22 @@ class Watchdog::Protocol {
             case Message::Leave:
                 any_rank_left_ = true;
                 break;
-            case Message::AskDigest:
-                hear_rank_0();
-                connections_.send(0, message(Message::Digest, state_.flight.digest()));
-                write_file(text.substr(1));
-                break;
-            case Message::Digest:
-                digests_[sender] = parse_digest(text.substr(1));
-                break;
             case Message::AskOps:
                 hear_rank_0();
-                connections_.send(0, message(Message::Ops, state_.flight.describe(text.substr(1))));
+                connections_.send(0, message(Message::Ops, state_.flight.streams()));
+                write_file(text.substr(1));
                 break;
             case Message::Ops:
-                ops_[sender] = parse_descriptions(text.substr(1));
+                ops_[sender] = parse_streams(text.substr(1));
                 break;
             case Message::FileWritten:
                 files_[sender] = text.substr(1);
-                break;
-            case Message::Call:
-                state_.set(state_.called);
-                break;
-            case Message::Answered:
-                answered_.insert(sender);
-                if (sender == 0) state_.set(state_.all_answered);
                 break;
             case Message::End:
                 if (sender != 0)
                     connections_.send_to_all(message(Message::End));  // only rank 0 can reach the other ranks
                 state_.end_process();
         }
-    }
-
-    /// Passes a new call on, and answers it. Rank 0 tells the others once all that it reaches have answered.
-    void take_call() {
-        const int rank = connections_.rank();
-        if (!state_.is_set(state_.called)) return;
-        if (answered_.insert(rank).second) {
-            connections_.send_to_all(message(Message::Call));
-            state_.answer();
-            if (rank != 0) connections_.send(0, message(Message::Answered));
-        }
-        if (rank != 0 || state_.is_set(state_.all_answered)) return;
-        for (int other = 1; other < connections_.size(); ++other)
-            if (connections_.reaches(other) && !answered_.contains(other)) return;
-        connections_.send_to_all(message(Message::Answered));
-        state_.set(state_.all_answered);
     }
 
     /// Rank 0 asks or has answered, so its silence is measured anew.
@@ -245,24 +210,16 @@ class Watchdog::Protocol {
     }
 
     /// Compares the operations of the ranks that have answered, and lets them write their files. Waits for
-    /// three times bounds_.comparison at most, so that no rank takes rank 0 for silent.
+    /// twice bounds_.comparison at most, so that no rank takes rank 0 for silent.
     void compare_operations(const Reports& reports, WaitCause& cause) {
         const size_t num_ranks = reports.by_rank.size();
         const std::string hang = time_of_hang();
-        digests_ = {{0, parse_digest(state_.flight.digest())}};
+        ops_ = {{0, parse_streams(state_.flight.streams())}};
         files_.clear();
-        connections_.send_to_all(message(Message::AskDigest, hang));
+        connections_.send_to_all(message(Message::AskOps, hang));
         write_file(hang);
-        handle_until(bounds_.comparison, [&] { return digests_.size() >= num_ranks; });
-
-        const std::map<int, std::string> questions = questions_on_differences(digests_);
-        ops_.clear();
-        for (const auto& [rank, question] : questions) {
-            if (rank == 0) ops_[0] = parse_descriptions(state_.flight.describe(question));
-            connections_.send(rank, message(Message::AskOps, question));
-        }
-        handle_until(bounds_.comparison, [&] { return ops_.size() >= questions.size(); });
-        cause.difference = text_of_first(ops_);
+        handle_until(bounds_.comparison, [&] { return ops_.size() >= num_ranks; });
+        cause.difference = text_of_first_difference(std::exchange(ops_, {}));
 
         if (state_.flight_file.folder().empty()) return;
         handle_until(bounds_.comparison, [&] {
@@ -371,10 +328,9 @@ class Watchdog::Protocol {
     /// After rank 0 has found nothing late, a rank asks again only after this time, because its wait may last
     /// until the file system answers another rank.
     std::optional<PollTimer> quiet_;
-    std::set<int> disconnected_, answered_;
+    std::set<int> disconnected_;
     std::map<int, RankReport> reports_;
-    std::map<int, FlightDigest> digests_;
-    std::map<int, std::vector<DescribedOp>> ops_;
+    std::map<int, std::vector<StreamOps>> ops_;
     std::map<int, std::string> files_;  // why a rank could not write its file; empty: it could
     bool file_is_known_ = false;        // of this rank
     std::optional<Silence> silence_;    // while rank 0 has not answered a RankIsLate of this rank

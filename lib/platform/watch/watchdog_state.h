@@ -5,7 +5,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,7 +35,7 @@ struct Bounds {
     /// hears nothing for this long, it treats rank 0 as missing. Each question of rank 0 starts that time
     /// again, so a rank 0 that only takes long to collect reports does not count as missing.
     double silence;
-    /// Rank 0 waits this long at most for digests, then for descriptions, and then for files.
+    /// Rank 0 waits this long at most for the operations of all ranks, and then for their files.
     double comparison;
     /// The most time from an error of NCCL until rank 0's watchdog ends the processes of all ranks.
     double root_cause;
@@ -63,17 +62,15 @@ struct Watchdog::State {
     void poll_gpu_until_leaving();
     RankReport poll_gpu(double elapsed_seconds) const;
     [[noreturn]] void end_process() const;
-    void answer();  // runs what answer_calls_with() was given; the second time does nothing
 
     /// Sleeps. Returns false once this rank leaves, even before `seconds` have passed.
     bool sleep(double seconds) {
         std::unique_lock lock(mutex);
         return !changed.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return leaving; });
     }
-    bool is_leaving() const { return is_set(leaving); }
-    bool is_set(const bool& flag) const {
+    bool is_leaving() const {
         const std::lock_guard lock(mutex);
-        return flag;
+        return leaving;
     }
     GpuReport last_gpu_report() const {
         const std::lock_guard lock(mutex);
@@ -96,10 +93,10 @@ struct Watchdog::State {
         flag = true;
         changed.notify_all();
     }
-    /// Waits until `flag` is set, at most `seconds`. Returns whether it is set.
-    bool wait_for(const bool& flag, double seconds = 1) {
+    /// Waits until `flag` is set, at most a second. Returns whether it is set.
+    bool wait_for(const bool& flag) {
         std::unique_lock lock(mutex);
-        return changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return flag; });
+        return changed.wait_for(lock, std::chrono::seconds(1), [&] { return flag; });
     }
 
     const std::shared_ptr<GpuState> gpu;  // null: the rank has no operations between GPUs
@@ -111,8 +108,6 @@ struct Watchdog::State {
     mutable std::mutex mutex;
     std::condition_variable changed;
     bool leaving = false, gpu_thread_ended = false, message_thread_ended = false;
-    bool called = false, all_answered = false;
-    std::function<void()> answer_to_call;
     GpuReport gpu_report;
 
   private:

@@ -21,7 +21,7 @@ namespace argosy::plan {
 struct RankTime {
     double total = 0;
     double compute = 0, optimizer = 0;
-    double bubble = 0;  // waits for what another stage has not sent yet: bubble_ms of a run's metrics
+    double bubble = 0;  // waits for what another stage has not sent yet
     std::map<std::string, double> exposed;    // all other waits for operations, by group
     std::vector<double> exposed_of_launches;  // the same by RankTrace::launches
 };

@@ -76,8 +76,8 @@ constexpr std::array<std::string_view, 3> names_of(SavedPart) {
     return {"optimizer", "dataloader", "train_state"};
 }
 
-enum class GpuPathChoice { Auto, Nccl, Host };
-constexpr std::array<std::string_view, 3> names_of(GpuPathChoice) { return {"auto", "nccl", "host"}; }
+enum class GpuPathChoice { Auto, Nccl };
+constexpr std::array<std::string_view, 2> names_of(GpuPathChoice) { return {"auto", "nccl"}; }
 
 enum class LiveLine { Auto, Always, Never };
 constexpr std::array<std::string_view, 3> names_of(LiveLine) { return {"auto", "always", "never"}; }

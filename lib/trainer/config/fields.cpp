@@ -318,14 +318,7 @@ std::vector<Section> make_schema() {
                      "Every profile_freq steps each rank writes a trace, which jobs/merge_traces.py merges."),
                  key("save_traces_folder", &Profiling::save_traces_folder, any(),
                      "Folder of the traces, relative to job.dump_folder."),
-                 key("profile_freq", &Profiling::profile_freq, at_least(1),
-                     "Steps between two traces, and between two memory snapshots."),
-                 key("enable_memory_snapshot", &Profiling::enable_memory_snapshot, any(),
-                     "Every profile_freq steps each rank writes what its tensors take at their peak."),
-                 key("save_memory_snapshot_folder", &Profiling::save_memory_snapshot_folder, any(),
-                     "Folder of the snapshots, relative to job.dump_folder. A rank also writes one when its "
-                     "memory "
-                     "runs out.")}),
+                 key("profile_freq", &Profiling::profile_freq, at_least(1), "Steps between two traces.")}),
         section("comm", &JobConfig::comm, "communication between ranks",
                 {key("init_timeout_seconds", &Comm::init_timeout_seconds, at_least(1),
                      "Seconds that waits for other ranks may take until step 1 has ended; MPI's start: "
@@ -342,8 +335,7 @@ std::vector<Section> make_schema() {
                      "Maximum MiB of shared memory per rank and group of ranks; a rank uses as much as is in "
                      "flight."),
                  key("gpu_path", &Comm::gpu_path, any(),
-                     "Data between GPUs: over NCCL, or through host memory; auto: NCCL if each rank has its "
-                     "own GPU.")}),
+                     "Data between GPUs; nccl: the run ends if there is no GPU.")}),
         section(
             "debug", &JobConfig::debug, "repeatable runs, finding faults",
             {key("seed", &Debug::seed, at_least(0),

@@ -205,8 +205,6 @@ struct Profiling {
     bool enable_profiling = false;
     std::string save_traces_folder = "profile_traces";  // within job.dump_folder
     int64_t profile_freq = 10;
-    bool enable_memory_snapshot = false;
-    std::string save_memory_snapshot_folder = "memory_snapshot";  // within job.dump_folder
     bool operator==(const Profiling&) const = default;
 };
 

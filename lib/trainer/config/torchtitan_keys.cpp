@@ -29,6 +29,8 @@ constexpr const char* kRestart =
     "jobs/submit.sh --spares K starts a job again from its newest checkpoint when a node is lost";
 constexpr const char* kFlight =
     "the last operations of each rank are in flight/rank-R.json of job.dump_folder";
+constexpr const char* kMemory =
+    "pretrain --plan says what takes a rank's memory, and so does the message of a rank that runs out of it";
 constexpr const char* kDeterminate = "recomputation repeats the same bits in any case";
 constexpr const char* kPlan = "pretrain --plan --config F.toml --gpus N --gpu h100 runs a step without a GPU";
 
@@ -40,7 +42,9 @@ const ForeignKey kKeys[] = {
     {"job.custom_config_module", Rule(Nothing, ""), kNoPython},
     {"metrics.use_for_integration_test", Nothing, "it marks files for TorchTitan's own tests"},
     {"job.use_for_integration_test", Nothing, "it marks files for TorchTitan's own tests"},
-    {"profiling.memory_snapshot_max_entries", Nothing, "a snapshot is written whole"},
+    {"profiling.enable_memory_snapshot", InWords, kMemory},
+    {"profiling.save_memory_snapshot_folder", InWords, kMemory},
+    {"profiling.memory_snapshot_max_entries", InWords, kMemory},
     {"profiling.profiler_active", Rule(Nothing, "1"), "a trace has one step; shorten profiling.profile_freq"},
     {"profiling.profiler_warmup", Nothing, "a traced step needs no warm-up"},
     {"metrics.disable_color_printing", Nothing, "the log has no colours"},

@@ -152,19 +152,10 @@ std::string pipeline_text(const Case& run, double share) {
         text += fmt::format("; --parallelism.pipeline_parallel_schedule={} has {}", pipeline.better_schedule,
                             percent_text(pipeline.better_bubble));
     }
-    const std::optional<double>& measured_ms = run.observed.times.bubble_ms;
-    const double unsent = measured_ms ? run.share(*measured_ms) : share;
-    if (unsent - pipeline.bubble > kUnexplainedBubble) {
-        text += fmt::format(
-            "; the rest is {}: balance the stages with parallelism.pipeline_parallel_layers_per_stage",
-            measured_ms ? "unequal stages" : "unequal stages or slow transfers");
-    }
-    if (share - unsent > kUnexplainedBubble) {
-        text += fmt::format(
-            "; slow transfers, or stages that are slow to receive, take {}: fewer stages transfer less "
-            "(parallelism.pipeline_parallel_degree), and equal stages receive sooner "
-            "(parallelism.pipeline_parallel_layers_per_stage)",
-            percent_text(share - unsent));
+    if (share - pipeline.bubble > kUnexplainedBubble) {
+        text +=
+            "; the rest is unequal stages or slow transfers: balance the stages with "
+            "parallelism.pipeline_parallel_layers_per_stage";
     }
     return text;
 }

@@ -7,12 +7,10 @@
 #include <algorithm>
 #include <atomic>
 #include <fstream>
-#include <functional>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <string>
-#include <unordered_map>
-#include <utility>
 
 #include "base/error.h"
 #include "gpu/device.h"
@@ -40,7 +38,8 @@ class CountingAllocator final : public c10::Allocator {
     c10::DataPtr allocate(size_t num_bytes) override {
         if (num_bytes == 0) return {nullptr, nullptr, &free_counted, c10::DeviceType::CPU};
         auto* start = static_cast<char*>(allocate_block(num_bytes + kPrefixBytes));
-        add(*new (start) Prefix{this, num_bytes});
+        new (start) Prefix{this, num_bytes};
+        add(static_cast<int64_t>(num_bytes));
         void* data = start + kPrefixBytes;
         return {data, data, &free_counted, c10::DeviceType::CPU};
     }
@@ -62,45 +61,15 @@ class CountingAllocator final : public c10::Allocator {
     void reset_peak() {
         const std::lock_guard lock(mutex_);
         peak_bytes_ = current_bytes_;
-        peak_operation_ = operation_;
-    }
-
-    void enter(std::string operation) {
-        const std::lock_guard lock(mutex_);
-        const auto [entry, is_new] = numbers_.try_emplace(std::move(operation), operations_.size());
-        if (is_new) operations_.push_back(&entry->first);
-        operation_ = entry->second;
-    }
-    MemorySnapshot snapshot() const {
-        const std::lock_guard lock(mutex_);
-        return snapshot_now();
-    }
-    void take_snapshot_at(int64_t bytes) {
-        const std::lock_guard lock(mutex_);
-        wanted_bytes_ = bytes;
-        taken_.reset();
-    }
-    std::optional<MemorySnapshot> taken_snapshot() {
-        const std::lock_guard lock(mutex_);
-        wanted_bytes_ = kNever;
-        return std::exchange(taken_, {});
-    }
-    std::optional<MemorySnapshot> failed_snapshot() const {
-        const std::lock_guard lock(mutex_);
-        return failed_;
     }
 
   private:
-    /// Live blocks are a list.
     struct Prefix {
         CountingAllocator* owner;
         size_t num_bytes;
-        size_t operation = 0;
-        Prefix *previous = nullptr, *next = nullptr;
     };
     static constexpr size_t kPrefixBytes = c10::gAlignment;
     static_assert(sizeof(Prefix) <= kPrefixBytes);
-    static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
 
     static void free_counted(void* data) {
         if (data == nullptr) return;
@@ -108,7 +77,7 @@ class CountingAllocator final : public c10::Allocator {
         auto& prefix = *reinterpret_cast<Prefix*>(start);
         CountingAllocator& owner = *prefix.owner;
         const size_t block_bytes = prefix.num_bytes + kPrefixBytes;
-        owner.remove(prefix);
+        owner.add(-static_cast<int64_t>(prefix.num_bytes));
         owner.free_block(start, block_bytes);
     }
 
@@ -140,60 +109,15 @@ class CountingAllocator final : public c10::Allocator {
 
     [[noreturn]] void fail(size_t block_bytes) {
         const size_t num_bytes = block_bytes - kPrefixBytes;
-        try {
-            const std::lock_guard lock(mutex_);
-            failed_ = snapshot_now();
-        } catch (const std::bad_alloc&) {  // the error says most of it
-        }
         throw MemoryError({num_bytes, static_cast<size_t>(current_bytes())},
                           "no memory for {} bytes of a tensor, beside {} bytes that tensors hold", num_bytes,
                           current_bytes());
     }
 
-    void add(Prefix& block) {
+    void add(int64_t num_bytes) {
         const std::lock_guard lock(mutex_);
-        block.operation = operation_;
-        block.next = newest_;
-        if (newest_ != nullptr) newest_->previous = &block;
-        newest_ = &block;
-        current_bytes_ += static_cast<int64_t>(block.num_bytes);
-        if (current_bytes_ > peak_bytes_) {
-            peak_bytes_ = current_bytes_;
-            peak_operation_ = operation_;
-        }
-        if (current_bytes_ >= wanted_bytes_) {
-            wanted_bytes_ = kNever;
-            taken_ = snapshot_now();
-        }
-    }
-
-    void remove(const Prefix& block) {
-        const std::lock_guard lock(mutex_);
-        current_bytes_ -= static_cast<int64_t>(block.num_bytes);
-        (block.previous == nullptr ? newest_ : block.previous->next) = block.next;
-        if (block.next != nullptr) block.next->previous = block.previous;
-    }
-
-    /// REQUIRES: mutex_ is locked.
-    MemorySnapshot snapshot_now() const {
-        MemorySnapshot found{*operations_[operation_], current_bytes_, peak_bytes_,
-                             *operations_[peak_operation_]};
-        std::vector<const Prefix*> blocks;
-        for (const Prefix* block = newest_; block != nullptr; block = block->next) {
-            found.bytes_by_operation[*operations_[block->operation]] +=
-                static_cast<int64_t>(block->num_bytes);
-            blocks.push_back(block);
-        }
-        const auto size = [](const Prefix* block) { return block->num_bytes; };
-        const auto last =
-            blocks.begin() + std::min<std::ptrdiff_t>(std::ssize(blocks), MemorySnapshot::kMaxBlocks);
-        std::ranges::partial_sort(blocks, last, std::greater(), size);
-        for (auto block = blocks.begin(); block != last; ++block) {
-            found.largest.push_back({reinterpret_cast<const char*>(*block) + kPrefixBytes,
-                                     static_cast<int64_t>((*block)->num_bytes),
-                                     *operations_[(*block)->operation]});
-        }
-        return found;
+        current_bytes_ += num_bytes;
+        peak_bytes_ = std::max(peak_bytes_, current_bytes_);
     }
 
     c10::Allocator& inner_;
@@ -203,12 +127,7 @@ class CountingAllocator final : public c10::Allocator {
     const bool has_heap_ = kHasHeap && !gpu::memory();
     TensorHeap heap_;
     mutable std::mutex mutex_;  // of everything below
-    int64_t current_bytes_ = 0, peak_bytes_ = 0, wanted_bytes_ = kNever;
-    Prefix* newest_ = nullptr;
-    std::unordered_map<std::string, size_t> numbers_ = {{"before the first step", 0}};
-    std::vector<const std::string*> operations_ = {&numbers_.begin()->first};  // by number
-    size_t operation_ = 0, peak_operation_ = 0;
-    std::optional<MemorySnapshot> taken_, failed_;
+    int64_t current_bytes_ = 0, peak_bytes_ = 0;
 };
 
 MemoryMeter MemoryMeter::install() {
@@ -237,44 +156,19 @@ void MemoryMeter::reset_peak() {
 }
 
 StepMemory MemoryMeter::of_step() const {
-    StepMemory memory{peak_bytes(), resident_memory().now_bytes};
+    StepMemory memory{peak_bytes(), resident_bytes()};
     if (const auto gpu = gpu::memory()) memory.allocator = {gpu->peak_reserved_bytes, gpu->num_retries};
     return memory;
 }
 
-void MemoryMeter::enter(std::string operation) const { allocator_->enter(std::move(operation)); }
-
-MemorySnapshot MemoryMeter::snapshot() const {
-    MemorySnapshot found = allocator_->snapshot();
-    const auto gpu = gpu::memory();
-    if (!gpu) return found;
-    found = {found.operation, gpu->allocated_bytes, gpu->peak_allocated_bytes};
-    for (const auto& [data, num_bytes] : gpu::largest_blocks(MemorySnapshot::kMaxBlocks))
-        found.largest.push_back({data, num_bytes, ""});
-    return found;
-}
-
-void MemoryMeter::take_snapshot_at(int64_t bytes) const {
-    if (!gpu::memory()) allocator_->take_snapshot_at(bytes);
-}
-
-std::optional<MemorySnapshot> MemoryMeter::taken_snapshot() const { return allocator_->taken_snapshot(); }
-
-std::optional<MemorySnapshot> MemoryMeter::failed_snapshot() const {
-    return gpu::memory() ? std::nullopt : allocator_->failed_snapshot();
-}
-
-ResidentMemory resident_memory() {
-    ResidentMemory memory;
+int64_t resident_bytes() {
     std::ifstream status("/proc/self/status");
-    std::string key;
-    while (status >> key) {
-        int64_t kibibytes = 0;
-        if (key == "VmRSS:" && status >> kibibytes) memory.now_bytes = kibibytes * 1024;
-        if (key == "VmHWM:" && status >> kibibytes) memory.peak_bytes = kibibytes * 1024;
+    int64_t kibibytes = 0;
+    for (std::string key; status >> key;) {
+        if (key == "VmRSS:" && status >> kibibytes) return kibibytes * 1024;
         status.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
     }
-    return memory;
+    return 0;
 }
 
 }  // namespace argosy::observe

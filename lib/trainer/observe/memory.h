@@ -4,10 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include "observe/metrics.h"
 
@@ -15,26 +11,9 @@ namespace argosy::observe {
 
 class CountingAllocator;
 
-/// The tensors' blocks during one operation, or phase of the run, which MemoryMeter::enter() has named.
-struct MemorySnapshot {
-    struct Block {
-        const void* data;
-        int64_t num_bytes;
-        std::string operation;  // in which it was allocated; "" on a GPU
-    };
-    static constexpr size_t kMaxBlocks = 128;
-
-    std::string operation;
-    int64_t bytes = 0;
-    int64_t peak_bytes = 0;                             // as MemoryMeter::peak_bytes()
-    std::string peak_operation = {};                    // "" on a GPU
-    std::map<std::string, int64_t> bytes_by_operation;  // of all blocks; empty on a GPU
-    std::vector<Block> largest;                         // kMaxBlocks of them, the largest first
-};
-
 /// Bytes of tensors on this rank's device. On a CPU, the meter counts the bytes requested from LibTorch's
 /// allocator, without the allocator's rounding. Memory that a library takes from malloc (GEMM packing
-/// buffers, MPI) is not counted here, but is part of resident_memory(). On a GPU (gpu::use), the meter
+/// buffers, MPI) is not counted here, but is part of resident_bytes(). On a GPU (gpu::use), the meter
 /// returns the figures of LibTorch's caching allocator. Copies of a meter share the same counters. Any thread
 /// may call it.
 class MemoryMeter {
@@ -52,27 +31,12 @@ class MemoryMeter {
     /// The figures of the step that began with the last reset_peak().
     StepMemory of_step() const;
 
-    /// Names the operation, or phase of the run, that begins now. Blocks that any thread allocates from now
-    /// on have its name.
-    void enter(std::string operation) const;
-    MemorySnapshot snapshot() const;
-    /// Takes a snapshot as soon as tensors hold this many bytes; on a GPU, does nothing.
-    void take_snapshot_at(int64_t bytes) const;
-    /// Returns that snapshot, if it was taken, and ends the request.
-    std::optional<MemorySnapshot> taken_snapshot() const;
-    /// A snapshot of the last request that failed, before an exception freed anything. On a GPU, none.
-    std::optional<MemorySnapshot> failed_snapshot() const;
-
   private:
     explicit MemoryMeter(CountingAllocator& allocator) : allocator_(&allocator) {}
     CountingAllocator* allocator_;  // never deleted: tensors may outlive everything else
 };
 
 /// Physical memory of this process, from /proc/self/status; 0 if that file lacks the entry.
-struct ResidentMemory {
-    int64_t now_bytes = 0;
-    int64_t peak_bytes = 0;  // since the process started
-};
-ResidentMemory resident_memory();
+int64_t resident_bytes();
 
 }  // namespace argosy::observe

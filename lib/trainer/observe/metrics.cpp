@@ -206,7 +206,6 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
     const auto& allocator = metrics.memory.allocator;
     line["memory_reserved_gib"] = allocator ? Json(gibibytes(allocator->peak_reserved_bytes)) : Json();
     line["memory_retries"] = allocator ? Json(allocator->num_retries) : Json();
-    if (metrics.times.bubble_ms) line["bubble_ms"] = *metrics.times.bubble_ms;
     if (metrics.times.compute_kinds_ms)
         line["compute_kinds_ms"] = kinds_object(*metrics.times.compute_kinds_ms);
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);

@@ -114,15 +114,13 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer, exposed {axes: ms}, checkpoint,
 ///   validation, evaluation, other} (a step begins where the one before ended; the communication of
 ///   validation and evaluation is in their times, not in exposed), checkpoint_stall_ms (the same as
-///   time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries, bubble_ms (the
-///   part of time_ms.exposed.pp in which this rank waited for other stages to send; waits until they receive
-///   are not in it; only with stages, and not where NCCL moves the data), compute_kinds_ms {forward,
-///   recompute, head, backward, weights, other} (the parts of time_ms.compute; StepTimes), layer_grad_norms
-///   {unit: norm} (only if requested), validation_loss, validation_perplexity (its exponential),
-///   validation_tokens (only of steps after which the run was validated), evaluation {task: {metric: value,
-///   metric_stderr: value}} (only of steps after which tasks were evaluated; metric_stderr only if the metric
-///   has a standard error), efficiency (tokens_per_second over the median of metrics.baseline; only with a
-///   baseline)
+///   time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries, compute_kinds_ms
+///   {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; StepTimes),
+///   layer_grad_norms {unit: norm} (only if requested), validation_loss, validation_perplexity (its
+///   exponential), validation_tokens (only of steps after which the run was validated), evaluation {task:
+///   {metric: value, metric_stderr: value}} (only of steps after which tasks were evaluated; metric_stderr
+///   only if the metric has a standard error), efficiency (tokens_per_second over the median of
+///   metrics.baseline; only with a baseline)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
 /// peak, loss_scale if losses are not scaled, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);

@@ -34,7 +34,6 @@ StepTimes& StepTimes::operator+=(const StepTimes& more) {
     total_ms += more.total_ms;
     for (const StepPart& part : kStepParts) this->*part.ms += more.*part.ms;
     for (const auto& [name, ms] : more.exposed_ms) exposed_ms[name] += ms;
-    if (more.bubble_ms) bubble_ms = bubble_ms.value_or(0) + *more.bubble_ms;
     if (more.compute_kinds_ms) {
         if (!compute_kinds_ms) compute_kinds_ms.emplace();
         for (int i = 0; i < kNumComputeKinds; ++i) (*compute_kinds_ms)[i] += (*more.compute_kinds_ms)[i];
@@ -44,7 +43,7 @@ StepTimes& StepTimes::operator+=(const StepTimes& more) {
 
 StepTimer::StepTimer(const comm::Mesh& mesh, std::function<double()> clock)
     : mesh_(mesh), clock_(std::move(clock)) {
-    if (mesh.device().is_cuda() && mesh.world().recordable()) gpu_kinds_.emplace(mesh);
+    if (mesh.device().is_cuda()) gpu_kinds_.emplace(mesh);
 }
 
 StepTimer::PhaseScope::PhaseScope(StepTimer& timer, Phase phase) : timer_(timer), outer_(timer.open_) {
@@ -54,13 +53,9 @@ StepTimer::PhaseScope::PhaseScope(StepTimer& timer, Phase phase) : timer_(timer)
 StepTimer::PhaseScope::~PhaseScope() { timer_.switch_to(outer_); }
 
 StepTimer::Reading StepTimer::read() const {
-    const std::string pipeline = layout::AxisSet(layout::Axis::Pipeline).name();
     Reading reading{.seconds = clock_()};
     mesh_.for_each_shared_group([&](const comm::Communicator& group) {
         reading.exposed_seconds[group.name()] += group.exposed_seconds();
-        if (group.name() != pipeline) return;
-        if (const auto seconds = group.unsent_seconds())
-            reading.unsent_seconds = reading.unsent_seconds.value_or(0) + *seconds;
     });
     return reading;
 }
@@ -74,10 +69,6 @@ void StepTimer::add_time_since_last() {
         const double waited = training ? seconds - last_.exposed_seconds[name] : 0;
         exposed_seconds_[name] += waited;
         exposed += waited;
-    }
-    if (now.unsent_seconds) {
-        const double waited = training ? *now.unsent_seconds - last_.unsent_seconds.value_or(0) : 0;
-        unsent_seconds_ = unsent_seconds_.value_or(0) + waited;
     }
     const size_t part = open_ ? static_cast<size_t>(*open_) : kNumPhases;
     // Sums of exposed seconds are rounded, so a wait that fills the interval may exceed it by an ulp.
@@ -101,7 +92,6 @@ void StepTimer::start_step() {
     kind_seconds_ = {};
     has_kinds_ = false;
     exposed_seconds_ = {};
-    unsent_seconds_ = {};
     if (!std::exchange(has_steps_, true)) last_ = read();
     start_seconds_ = last_.seconds;
 }
@@ -149,7 +139,6 @@ StepTimes StepTimer::finish_step() {
         for (int i = 0; i < kNumComputeKinds; ++i) (*times.compute_kinds_ms)[i] = 1e3 * seconds[i];
     }
     for (const auto& [name, seconds] : exposed_seconds_) times.exposed_ms[name] = 1e3 * seconds;
-    if (unsent_seconds_) times.bubble_ms = 1e3 * *unsent_seconds_;
     return times;
 }
 

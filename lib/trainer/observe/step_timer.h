@@ -37,17 +37,12 @@ struct StepTimes {
     double validation_ms = 0;
     double evaluation_ms = 0;
     double other_ms = 0;
-    /// The parts of compute_ms, by kind. On a GPU: the times of its current stream, and the rest
-    /// of compute_ms as Other; none if the host moves the data between ranks.
+    /// The parts of compute_ms, by kind. On a GPU: the times of its current stream, and the rest of
+    /// compute_ms as Other.
     std::optional<std::array<double, kNumComputeKinds>> compute_kinds_ms = {};
     /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world". Without the communication of
     /// validation and evaluation, which is in the times of these.
     std::map<std::string, double> exposed_ms;
-    /// The part of exposed_ms in which this rank waited for activations or gradients that another stage of
-    /// the pipeline had not sent yet. None without stages, and if the backend cannot
-    /// tell.
-    std::optional<double> bubble_ms = {};
-
     double all_exposed_ms() const;
     StepTimes& operator+=(const StepTimes& more);
 };
@@ -114,7 +109,6 @@ class StepTimer {
     struct Reading {
         double seconds = 0;                             // by the clock
         std::map<std::string, double> exposed_seconds;  // by the name of the groups, since they were made
-        std::optional<double> unsent_seconds;           // of the pipeline, since it was made
     };
     Reading read() const;
     void add_time_since_last();
@@ -127,7 +121,6 @@ class StepTimer {
     double start_seconds_ = 0;                       // by the clock
     Reading last_;                                   // at the last change of phase or kind
     std::map<std::string, double> exposed_seconds_;  // as StepTimes::exposed_ms
-    std::optional<double> unsent_seconds_;           // as StepTimes::bubble_ms
     std::optional<GpuKinds> gpu_kinds_;
     std::array<double, kStepParts.size()> part_seconds_{};  // as kStepParts
     ComputeKind kind_ = ComputeKind::Other;

@@ -77,7 +77,7 @@ at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss
     // 2. use graphs from the second run on: the first run connects ranks, and chooses and times algorithms,
     //    which a graph cannot record
     const bool has_run = std::exchange(has_run_, true);
-    const bool graphs = options_.graphs && has_run && gpu::holds(scale) && world_.recordable();
+    const bool graphs = options_.graphs && has_run && gpu::holds(scale);
     // 3. run each part over its own microbatches and add up the losses
     at::Tensor sum = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const ProgramPart& part : parts_) {

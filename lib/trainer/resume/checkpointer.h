@@ -21,7 +21,7 @@
 #include "resume/joint_work.h"
 #include "resume/run_state.h"
 #include "resume/shard_copy.h"
-#include "train/position.h"
+#include "train/run_limits.h"
 
 namespace argosy::resume {
 

@@ -11,7 +11,7 @@
 #include "config/job_config.h"
 #include "layout/mesh_shape.h"
 #include "resume/run_state.h"
-#include "train/position.h"
+#include "train/run_limits.h"
 
 namespace argosy::resume {
 

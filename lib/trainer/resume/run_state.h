@@ -16,7 +16,7 @@
 #include "parallel/parallel_model.h"
 #include "train/loss_scale.h"
 #include "train/lr_schedule.h"
-#include "train/position.h"
+#include "train/run_limits.h"
 #include "train/trainer.h"
 #include "train/update_guard.h"
 

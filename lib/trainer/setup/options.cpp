@@ -71,18 +71,6 @@ std::optional<train::LossScaleOptions> loss_scale(const config::Training& traini
     return options;
 }
 
-comm::GpuPath gpu_path(config::GpuPathChoice path) {
-    switch (path) {
-        case config::GpuPathChoice::Nccl:
-            return comm::GpuPath::Nccl;
-        case config::GpuPathChoice::Host:
-            return comm::GpuPath::Host;
-        case config::GpuPathChoice::Auto:
-            break;
-    }
-    return comm::GpuPath::Auto;
-}
-
 std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
     if (!optimizer.state_dtype) return std::nullopt;
     return scalar_type(*optimizer.state_dtype);
@@ -175,9 +163,9 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
             .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0,
             .device = device,
             // ARGOSY_DEVICE=cpu: no GPU is used, although ranks may see some
-            .gpu_path = device.is_cpu() && comm.gpu_path == config::GpuPathChoice::Auto
-                            ? comm::GpuPath::None
-                            : gpu_path(comm.gpu_path)};
+            .gpu_path = comm.gpu_path == config::GpuPathChoice::Nccl ? comm::GpuPath::Nccl
+                        : device.is_cpu()                            ? comm::GpuPath::None
+                                                                     : comm::GpuPath::Auto};
 }
 
 bool uses_graphs(const config::JobConfig& config) {

@@ -158,11 +158,8 @@ train::TrainerOptions with_observers(train::TrainerOptions options, Timeline& ti
                                      observe::StepTimer& timer, const observe::MemoryMeter& memory) {
     options.executor.observer = [&](const parallel::UnitOp* op) {
         timer.compute(op ? kind_of(op->kind) : observe::ComputeKind::Other);
-        if (!op) return;
-        std::string name = parallel::describe(*op);
-        memory.enter(name);
-        if (!timeline.takes_spans()) return;
-        timeline.next_operation(std::move(name));
+        if (!op || !timeline.takes_spans()) return;
+        timeline.next_operation(parallel::describe(*op));
         if (timeline.recording()) timeline.memory(memory.current_bytes());
     };
     options.executor.launch_observer = [&](uint64_t graph) { timer.launched(graph); };

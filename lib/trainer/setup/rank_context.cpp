@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "comm/gpu_path.h"
 #include "comm/group.h"
 #include "comm/traced.h"
 #include "cublas/matmul.h"

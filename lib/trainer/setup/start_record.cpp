@@ -92,7 +92,7 @@ void log_idle_parallelism_keys(const config::Parallelism& given, const comm::Mes
            "fsdp_reshard_after_forward");
 }
 
-void log_idle_compile_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
+void log_idle_compile_keys(const config::JobConfig& config) {
     const config::Compile &given = config.compile, defaults;
     const bool on_gpu = computes_on_gpu(), plain = config.debug.plain_operations;
     const auto report = [](const char* key, const char* reason) {
@@ -104,21 +104,15 @@ void log_idle_compile_keys(const config::JobConfig& config, const comm::Mesh& me
     if (given.enable != defaults.enable) report("enable", for_all);
     if (given.graphs != defaults.graphs) report("graphs", for_graphs);
     if (given.search_algorithms != defaults.search_algorithms) report("search_algorithms", for_gpus);
-    if (on_gpu && uses_graphs(config) && !mesh.world().recordable()) {
-        report("graphs", "ranks exchange data through host memory, which graphs cannot contain");
-    }
 }
 
 void log_idle_profiling_keys(const config::Profiling& given) {
     const config::Profiling defaults;
-    if (!given.enable_profiling && given.save_traces_folder != defaults.save_traces_folder)
+    if (given.enable_profiling) return;
+    if (given.save_traces_folder != defaults.save_traces_folder)
         spdlog::info("profiling.save_traces_folder has no effect: profiling.enable_profiling is false");
-    if (!given.enable_profiling && !given.enable_memory_snapshot &&
-        given.profile_freq != defaults.profile_freq) {
-        spdlog::info(
-            "profiling.profile_freq has no effect: profiling.enable_profiling and "
-            "enable_memory_snapshot are false");
-    }
+    if (given.profile_freq != defaults.profile_freq)
+        spdlog::info("profiling.profile_freq has no effect: profiling.enable_profiling is false");
 }
 
 /// Warns of a schedule whose last steps train nothing, that never reaches optimizer.lr, or whose parts
@@ -163,7 +157,7 @@ void warn_of_long_samples(const config::JobConfig& config, const model::ModelSpe
 
 void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
     log_idle_parallelism_keys(config.parallelism, mesh);
-    log_idle_compile_keys(config, mesh);
+    log_idle_compile_keys(config);
     log_idle_profiling_keys(config.profiling);
 }
 

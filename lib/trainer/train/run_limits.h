@@ -16,9 +16,19 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "comm/communicator.h"
-#include "train/position.h"
 
 namespace argosy::train {
+
+/// How far a run has come, in steps, samples and tokens.
+struct Position {
+    int64_t step = 0;     // the last step done; steps are numbered from 1
+    int64_t samples = 0;  // position of the next sample in the run (data::Loader)
+    int64_t tokens = 0;   // trained on so far, all ranks together
+    bool operator==(const Position&) const = default;
+    Position& operator+=(const Position& more) {
+        return *this = {step + more.step, samples + more.samples, tokens + more.tokens};
+    }
+};
 
 /// Whether a rank asks to stop, and why. OutOfTime: max_time by the rank's clock. Signal: base/program.h;
 /// Slurm sends signals before a time limit or a preemption, and they reach the ranks at different moments.

@@ -21,4 +21,15 @@
 // and pack_b (cpu/pack.h) fill panels from any Operand.
 #pragma once
 
+#ifdef ARGOSY_TILE_HEADER
 #include ARGOSY_TILE_HEADER
+#else
+#include "kernels/cpu/vector_tile.h"
+
+namespace argosy::kernels::ARGOSY_VARIANT {
+
+template <class T>
+using TileOf = VectorTile<FloatWords, MultiplyAdd, Vector::kTileRows, Vector::kTileVectors>;
+
+}  // namespace argosy::kernels::ARGOSY_VARIANT
+#endif

@@ -9,6 +9,8 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 
 struct Vector {
     static constexpr int kLanes = 8;
+    // Of the 16 registers, a tile has 12 for sums, two for B, one for A.
+    static constexpr int kTileRows = 6, kTileVectors = 2;
     __m256 lanes;
 };
 

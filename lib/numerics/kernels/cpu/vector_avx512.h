@@ -9,6 +9,8 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 
 struct Vector {
     static constexpr int kLanes = 16;
+    // Of the 32 registers, a tile has 28 for sums, two for B, one for A.
+    static constexpr int kTileRows = 14, kTileVectors = 2;
     __m512 lanes;
 };
 

@@ -12,6 +12,8 @@ namespace argosy::kernels::ARGOSY_VARIANT {
 
 struct Vector {
     static constexpr int kLanes = ARGOSY_VECTOR_LANES;
+    // SSE2 has 16 registers, two for each Vector: a tile has 8 for sums, two for B, two for A.
+    static constexpr int kTileRows = 4, kTileVectors = 1;
     typedef float Lanes __attribute__((vector_size(4 * kLanes)));
     typedef uint32_t Words __attribute__((vector_size(4 * kLanes)));
     typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));

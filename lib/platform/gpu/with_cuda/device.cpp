@@ -6,8 +6,6 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 
-#include <algorithm>
-#include <functional>
 #include <mutex>
 
 #include "base/environment.h"
@@ -84,23 +82,6 @@ std::optional<MemoryFigures> memory() {
                          .reserved_bytes = stats.reserved_bytes[kAll].current,
                          .peak_reserved_bytes = stats.reserved_bytes[kAll].peak,
                          .num_retries = stats.num_alloc_retries};
-}
-
-std::vector<Block> largest_blocks(size_t max_blocks) {
-    std::vector<Block> found;
-    if (!allocator::get()->initialized()) return found;
-    for (const auto& segment : allocator::snapshot().segments) {
-        if (segment.device != c10::cuda::current_device()) continue;
-        auto address = static_cast<size_t>(segment.address);
-        for (const auto& block : segment.blocks) {
-            if (block.allocated)
-                found.push_back({reinterpret_cast<const void*>(address), static_cast<int64_t>(block.size)});
-            address += block.size;
-        }
-    }
-    std::ranges::sort(found, std::greater(), &Block::num_bytes);
-    found.resize(std::min(found.size(), max_blocks));
-    return found;
 }
 
 std::shared_ptr<std::byte> allocate(size_t num_bytes) {

@@ -21,7 +21,6 @@ void synchronize() {}
 CUstream_st* current_stream() { absent(); }
 
 std::optional<MemoryFigures> memory() { return std::nullopt; }
-std::vector<Block> largest_blocks(size_t /*max_blocks*/) { return {}; }
 std::shared_ptr<std::byte> allocate(size_t /*num_bytes*/) { absent(); }
 void reset_peak_memory() {}
 std::optional<AllocationFailure> last_allocation_failure() { return std::nullopt; }
