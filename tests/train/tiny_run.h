@@ -29,6 +29,9 @@ struct Layout {
     parallel::TensorOptions tensor = {};
 };
 
+/// The layouts of 1, 2, 4 or 8 ranks that train.layouts runs and record_layouts records.
+std::vector<Layout> every_layout(int num_ranks);
+
 enum class TinyData {
     Random,   // random tokens
     Pattern,  // seven of eight tokens follow from the token before

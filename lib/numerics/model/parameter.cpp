@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 namespace argosy::model {
@@ -19,50 +20,80 @@ Parameter matrix(Role role, std::string name, int64_t rows, int64_t columns, dou
     return {role, {.name = std::move(name), .shape = {rows, columns}, .init = {InitKind::Normal, deviation}}};
 }
 
+/// The matrix of a linear layer; the tensor axis cuts its outputs (dim 0) or its inputs (dim 1).
+Parameter projection(Role role, std::string name, int64_t outputs, int64_t inputs, double deviation, int cut) {
+    Parameter parameter = matrix(role, std::move(name), outputs, inputs, deviation);
+    parameter.tensor_dim = cut;
+    parameter.is_projection = true;
+    return parameter;
+}
+
+/// A vector that every rank of the tensor axis has.
 Parameter vector(Role role, std::string name, int64_t size, double value) {
     return {
         role,
         {.name = std::move(name), .shape = {size}, .init = {InitKind::Constant, value}, .is_matrix = false}};
 }
 
+/// The bias of outputs that the tensor axis cuts.
+Parameter cut_bias(Role role, std::string name, int64_t size) {
+    Parameter parameter = vector(role, std::move(name), size, 0);
+    parameter.tensor_dim = 0;
+    return parameter;
+}
+
 /// The embedding's table. A tied table is also the head's matrix: its rows start with about unit length,
 /// which keeps the initial logits of order one.
 Parameter table(Role role, const ModelSpec& spec) {
     const double deviation = spec.tied_embeddings ? 1 / std::sqrt(static_cast<double>(spec.dim)) : 1;
-    return matrix(role, kTable, spec.vocab_size, spec.dim, deviation);
+    Parameter parameter = matrix(role, kTable, spec.vocab_size, spec.dim, deviation);
+    parameter.tensor_dim = 0;
+    parameter.is_projection = role == Role::Output;
+    return parameter;
 }
 
 std::vector<Parameter> block(const ModelSpec& spec, int64_t layer) {
+    constexpr int kOutputs = 0, kInputs = 1;
     const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
     // Deeper layers start with smaller additions to the residual stream.
-    const double residual_deviation = kDefaultDeviation / std::sqrt(2.0 * static_cast<double>(layer + 1));
+    const double deviation = kDefaultDeviation,
+                 residual_deviation = kDefaultDeviation / std::sqrt(2.0 * static_cast<double>(layer + 1));
     const auto name = [&](const char* rest) { return fmt::format("layers.{}.{}", layer, rest); };
+    const auto of_keys = [&](Parameter parameter) {
+        parameter.max_parts = spec.num_kv_heads;
+        return parameter;
+    };
 
     std::vector<Parameter> parameters = {
         vector(Role::AttentionNorm, name("attention_norm.weight"), spec.dim, 1),
-        matrix(Role::Wq, name("attention.wq.weight"), q, spec.dim, kDefaultDeviation),
-        matrix(Role::Wk, name("attention.wk.weight"), kv, spec.dim, kDefaultDeviation),
-        matrix(Role::Wv, name("attention.wv.weight"), kv, spec.dim, kDefaultDeviation),
-        matrix(Role::Wo, name("attention.wo.weight"), spec.dim, q, residual_deviation),
+        projection(Role::Wq, name("attention.wq.weight"), q, spec.dim, deviation, kOutputs),
+        of_keys(projection(Role::Wk, name("attention.wk.weight"), kv, spec.dim, deviation, kOutputs)),
+        of_keys(projection(Role::Wv, name("attention.wv.weight"), kv, spec.dim, deviation, kOutputs)),
+        projection(Role::Wo, name("attention.wo.weight"), spec.dim, q, residual_deviation, kInputs),
         vector(Role::FfnNorm, name("ffn_norm.weight"), spec.dim, 1),
-        matrix(Role::Gate, name("feed_forward.w1.weight"), spec.hidden_dim, spec.dim, kDefaultDeviation),
-        matrix(Role::Up, name("feed_forward.w3.weight"), spec.hidden_dim, spec.dim, residual_deviation),
-        matrix(Role::Down, name("feed_forward.w2.weight"), spec.dim, spec.hidden_dim, residual_deviation),
+        projection(Role::Gate, name("feed_forward.w1.weight"), spec.hidden_dim, spec.dim, deviation, kOutputs),
+        projection(Role::Up, name("feed_forward.w3.weight"), spec.hidden_dim, spec.dim, residual_deviation,
+                   kOutputs),
+        projection(Role::Down, name("feed_forward.w2.weight"), spec.dim, spec.hidden_dim, residual_deviation,
+                   kInputs),
+    };
+    const auto add = [&](std::initializer_list<Parameter> more) {
+        parameters.insert(parameters.end(), more);
     };
     if (spec.qkv_bias) {
-        parameters.push_back(vector(Role::BiasQ, name("attention.wq.bias"), q, 0));
-        parameters.push_back(vector(Role::BiasK, name("attention.wk.bias"), kv, 0));
-        parameters.push_back(vector(Role::BiasV, name("attention.wv.bias"), kv, 0));
+        add({cut_bias(Role::BiasQ, name("attention.wq.bias"), q),
+             of_keys(cut_bias(Role::BiasK, name("attention.wk.bias"), kv)),
+             of_keys(cut_bias(Role::BiasV, name("attention.wv.bias"), kv))});
     }
-    if (spec.output_bias) parameters.push_back(vector(Role::BiasO, name("attention.wo.bias"), spec.dim, 0));
+    if (spec.output_bias) add({vector(Role::BiasO, name("attention.wo.bias"), spec.dim, 0)});
     if (spec.mlp_bias) {
-        parameters.push_back(vector(Role::BiasGate, name("feed_forward.w1.bias"), spec.hidden_dim, 0));
-        parameters.push_back(vector(Role::BiasUp, name("feed_forward.w3.bias"), spec.hidden_dim, 0));
-        parameters.push_back(vector(Role::BiasDown, name("feed_forward.w2.bias"), spec.dim, 0));
+        add({cut_bias(Role::BiasGate, name("feed_forward.w1.bias"), spec.hidden_dim),
+             cut_bias(Role::BiasUp, name("feed_forward.w3.bias"), spec.hidden_dim),
+             vector(Role::BiasDown, name("feed_forward.w2.bias"), spec.dim, 0)});
     }
     if (spec.qk_norm) {
-        parameters.push_back(vector(Role::QNorm, name("attention.q_norm.weight"), spec.head_dim, 1));
-        parameters.push_back(vector(Role::KNorm, name("attention.k_norm.weight"), spec.head_dim, 1));
+        add({vector(Role::QNorm, name("attention.q_norm.weight"), spec.head_dim, 1),
+             vector(Role::KNorm, name("attention.k_norm.weight"), spec.head_dim, 1)});
     }
     return parameters;
 }
@@ -72,7 +103,7 @@ std::vector<Parameter> head(const ModelSpec& spec) {
     return {vector(Role::FinalNorm, "norm.weight", spec.dim, 1),
             spec.tied_embeddings
                 ? table(Role::Output, spec)
-                : matrix(Role::Output, "output.weight", spec.vocab_size, spec.dim, deviation)};
+                : projection(Role::Output, "output.weight", spec.vocab_size, spec.dim, deviation, 0)};
 }
 
 }  // namespace

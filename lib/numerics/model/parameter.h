@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -110,9 +112,18 @@ struct Gradients : ByRole<GradientSum*> {
     Joined joined = {};  // the sums of each join as one tensor
 };
 
+/// A parameter of a unit, with what everyone else needs to know of it.
 struct Parameter {
     Role role;
     layout::ParamSpec spec;  // has no cuts yet: parallel::place_parameters() adds them
+    /// The dim that the tensor axis cuts. None: every rank of the axis has the whole parameter, reads it for
+    /// its own rows or heads, and so computes a part of its gradient.
+    std::optional<int> tensor_dim = std::nullopt;
+    /// The largest number of parts of that cut. More ranks share parts, and each computes a part of their
+    /// gradients.
+    int64_t max_parts = std::numeric_limits<int64_t>::max();
+    /// The matrix of a linear layer, whose products may cast their operands.
+    bool is_projection = false;
 };
 
 /// The parameters of a model's units in the order of the forward pass: the embedding, each block, the head.

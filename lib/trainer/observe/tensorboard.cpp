@@ -3,7 +3,6 @@
 #include "observe/tensorboard.h"
 
 #include <fmt/format.h>
-#include <immintrin.h>
 #include <unistd.h>
 
 #include <bit>
@@ -167,9 +166,13 @@ std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars) {
     return event(time, bytes(kSummary, values));
 }
 
-__attribute__((target("sse4.2"))) uint32_t crc32c(std::string_view bytes) {
+uint32_t crc32c(std::string_view bytes) {
+    constexpr uint32_t kReflected = 0x82f63b78;
     uint32_t remainder = ~uint32_t{0};
-    for (const char byte : bytes) remainder = _mm_crc32_u8(remainder, static_cast<unsigned char>(byte));
+    for (const char byte : bytes) {
+        remainder ^= static_cast<unsigned char>(byte);
+        for (int bit = 0; bit < 8; ++bit) remainder = remainder >> 1 ^ (remainder & 1) * kReflected;
+    }
     return ~remainder;
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
 
 #include "base/error.h"
 
@@ -15,42 +14,6 @@ using layout::Axis;
 using layout::MeshShape;
 using model::ModelSpec;
 using model::Parameter;
-using model::Role;
-
-/// The tensor dim that tensor parallelism cuts; none if every rank of the tensor axis holds the whole tensor.
-std::optional<int> tensor_dim(Role role) {
-    switch (role) {
-        case Role::Embedding:
-        case Role::Output:
-        case Role::Wq:
-        case Role::Wk:
-        case Role::Wv:
-        case Role::BiasQ:
-        case Role::BiasK:
-        case Role::BiasV:
-        case Role::Gate:
-        case Role::Up:
-        case Role::BiasGate:
-        case Role::BiasUp:
-            return 0;
-        case Role::Wo:
-        case Role::Down:
-            return 1;
-        case Role::AttentionNorm:
-        case Role::QNorm:
-        case Role::KNorm:
-        case Role::FfnNorm:
-        case Role::FinalNorm:
-        case Role::BiasO:
-        case Role::BiasDown:
-            return std::nullopt;
-    }
-    return std::nullopt;
-}
-
-bool is_key_or_value(Role role) {
-    return role == Role::Wk || role == Role::Wv || role == Role::BiasK || role == Role::BiasV;
-}
 
 void check_heads(const ModelSpec& spec, int degree) {
     if (spec.num_heads % degree != 0) {
@@ -83,23 +46,16 @@ void check_stages(const ModelSpec& spec, const std::vector<int>& stage_layers) {
     }
 }
 
-/// Splits heads, hidden columns and the vocabulary over the tensor axis. A norm sees only this rank's rows or
-/// heads, and the biases of wo and w2 only its rows, so their gradients are partial sums over the tensor
-/// axis. The same holds for a key/value head that several ranks share: each rank computes a part of its
-/// gradient.
-void split_for_tensor_parallel(Parameter& parameter, const ModelSpec& spec, int degree) {
+/// Splits heads, hidden columns and the vocabulary over the tensor axis.
+void split_for_tensor_parallel(Parameter& parameter, int degree) {
     if (degree == 1) return;
-    const auto dim = tensor_dim(parameter.role);
-    if (!dim) {
+    if (!parameter.tensor_dim) {
         parameter.spec.gradient = {Axis::Tensor};
         return;
     }
-    int parts = degree;
-    if (is_key_or_value(parameter.role) && spec.num_kv_heads < degree) {
-        parts = static_cast<int>(spec.num_kv_heads);
-        parameter.spec.gradient = {Axis::Tensor, parts};
-    }
-    parameter.spec.cuts.push_back({Axis::Tensor, *dim, parts});
+    const auto parts = static_cast<int>(std::min<int64_t>(degree, parameter.max_parts));
+    if (parts < degree) parameter.spec.gradient = {Axis::Tensor, parts};
+    parameter.spec.cuts.push_back({Axis::Tensor, *parameter.tensor_dim, parts});
 }
 
 void shard(Parameter& parameter, const MeshShape& mesh) {
@@ -132,14 +88,15 @@ ModelPlacement place_parameters(const ModelSpec& spec, const MeshShape& mesh,
     // A tied table is one parameter if one pipeline rank runs the first and the last stage.
     const int last_rank = placement.stages.rank_of(num_stages - 1);
     const bool two_tables = spec.tied_embeddings && last_rank != 0;
+    const std::string table = placement.units.front().front().spec.name;
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         for (Parameter& parameter : placement.units[unit]) {
-            split_for_tensor_parallel(parameter, spec, mesh.degree(Axis::Tensor));
+            split_for_tensor_parallel(parameter, mesh.degree(Axis::Tensor));
             shard(parameter, mesh);
             replicate(parameter, mesh);
             parameter.spec.pipeline_ranks = {placement.rank_of(unit)};
-            const bool table = parameter.role == Role::Embedding || parameter.role == Role::Output;
-            if (two_tables && table) parameter.spec.pipeline_ranks = {0, last_rank};
+            const bool is_table = parameter.spec.name == table;
+            if (two_tables && is_table) parameter.spec.pipeline_ranks = {0, last_rank};
         }
     }
     return placement;

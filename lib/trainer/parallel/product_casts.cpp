@@ -67,12 +67,6 @@ std::optional<double> min_width_of_gain(const ops::Recipe& recipe) {
            (2 * num_products * (1 / kNarrow - 1 / speeds.flops));
 }
 
-bool is_matrix_of_products(Role role) {
-    constexpr Role kRoles[] = {Role::Wq,   Role::Wk, Role::Wv,   Role::Wo,
-                               Role::Gate, Role::Up, Role::Down, Role::Output};
-    return std::ranges::find(kRoles, role) != std::end(kRoles);
-}
-
 std::string layer_name(const model::Parameter& parameter) {
     if (parameter.role == Role::Output) return "output";  // a tied one has the embedding's name
     return parameter.spec.name.substr(0, parameter.spec.name.rfind('.'));
@@ -83,7 +77,7 @@ model::ByRole<const ops::Recipe*> recipes_of(const std::vector<model::Parameter>
     model::ByRole<const ops::Recipe*> recipes;
     if (casts.recipe == nullptr) return recipes;
     const auto is_cast = [&](const model::Parameter& each) {
-        if (!is_matrix_of_products(each.role) || is_filtered(layer_name(each), casts.filter)) return false;
+        if (!each.is_projection || is_filtered(layer_name(each), casts.filter)) return false;
         return has_sizes(*casts.recipe, each.spec, mesh) &&
                width_of_layer(unit, each, mesh) >= casts.min_width;
     };

@@ -29,8 +29,6 @@ struct ProductCasts {
     }
 };
 
-/// Whether the parameter is the matrix of a linear layer.
-bool is_matrix_of_products(model::Role role);
 /// The layer's name for a filter: "layers.0.attention.wo", "output".
 std::string layer_name(const model::Parameter& parameter);
 

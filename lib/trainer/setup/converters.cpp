@@ -69,7 +69,7 @@ SortedMatrices sort_matrices(const train::TrainerOptions& options, const layout:
                    divisible = parallel::recipes_of(unit, without_filter, mesh),
                    named = parallel::recipes_of(unit, by_name, mesh);
         for (const model::Parameter& each : unit) {
-            if (!parallel::is_matrix_of_products(each.role)) continue;
+            if (!each.is_projection) continue;
             const std::string name = without_layer(parallel::layer_name(each));
             sorted.names.insert(parallel::layer_name(each));
             if (recipes[each.role] != nullptr) {
