@@ -88,7 +88,7 @@ struct Run {
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
     const observe::MetricsOptions metrics_options =
-        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment);
+        setup::metrics_options(config, limits.final_step(), start.last_own_step);
     observe::MetricsWriter metrics{metrics_options, figures, control.rank()};
     observe::SkippedUpdates skipped{metrics_options, control.rank()};
     observe::Diagnosis diagnosis{

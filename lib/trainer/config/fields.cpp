@@ -303,9 +303,6 @@ std::vector<Section> make_schema() {
              key("measure_gemm_peak", &Metrics::measure_gemm_peak, any(),
                  "Measure and log the peak of matrix products; MFU uses it for a device without a known "
                  "datasheet."),
-             key("live_line", &Metrics::live_line, any(),
-                 "Show a status line that each step rewrites; auto: if stderr is a terminal (it is not "
-                 "behind mpirun)."),
              key("enable_tensorboard", &Metrics::enable_tensorboard, any(),
                  "Write TensorBoard event files, with one point every log_freq steps."),
              key("save_tb_folder", &Metrics::save_tb_folder, any(),

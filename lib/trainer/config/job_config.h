@@ -193,7 +193,6 @@ struct Metrics {
     int64_t log_freq = 10;
     bool layer_grad_norms = false;
     bool measure_gemm_peak = false;
-    LiveLine live_line = LiveLine::Auto;
     bool enable_tensorboard = false;
     std::string save_tb_folder = "tb";
     std::string baseline;  // empty: none

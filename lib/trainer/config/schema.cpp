@@ -32,6 +32,7 @@ std::string broken_range(const Range& range, double number) {
 
 constexpr std::pair<std::string_view, std::string_view> kFormerSettings[] = {
     {"compile.side_stream", "false"},
+    {"metrics.live_line", "\"auto\""},
     {"quantize.linear.float8.emulated_accumulation", "\"float32\""},
 };
 

@@ -146,11 +146,6 @@ std::vector<int> stage_layers(const config::Parallelism& parallelism, const para
                                   parallelism.pipeline_parallel_last_stage_less_layers);
 }
 
-bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
-    return wanted == config::LiveLine::Always ||
-           (wanted == config::LiveLine::Auto && log_is_on_a_terminal(environment));
-}
-
 /// Batches of `global_batch` samples, in the microbatches of training.
 train::BatchSizes sizes_of_batches(const config::JobConfig& config, const layout::MeshShape& mesh,
                                    int64_t global_batch) {
@@ -282,15 +277,12 @@ train::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, in
 }
 
 observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
-                                        std::optional<int64_t> last_own_step,
-                                        const Environment& environment) {
+                                        std::optional<int64_t> last_own_step) {
     const config::Metrics& metrics = config.metrics;
     observe::MetricsOptions options{.dump_folder = config.job.dump_folder,
                                     .log_freq = metrics.log_freq,
                                     .final_step = final_step,
-                                    .live_line = wants_live_line(metrics.live_line, environment),
-                                    .last_own_step = last_own_step,
-                                    .columns = environment.columns};
+                                    .last_own_step = last_own_step};
     if (metrics.enable_tensorboard) options.tensorboard_folder = metrics.save_tb_folder;
     return options;
 }
