@@ -41,12 +41,6 @@ Manifest read_manifest(const InputFile& file) {
         throw UserError("{}: its user block says '{}', but its table lists {} shards", file.place(),
                         name(file.block().kind), manifest.files.size());
     }
-    const bool has_grid = !full && file.block().major >= 2;
-    if (manifest.lists_slabs() == has_grid) {
-        throw UserError("{}: a {} of format {} {} a \"grid\", but its table {}", file.place(),
-                        name(file.block().kind), file.block().major, has_grid ? "has" : "does not have",
-                        has_grid ? "has none" : "has one");
-    }
     return manifest;
 }
 
@@ -84,11 +78,9 @@ Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int
             "{} is a foreign shard: it has {} bytes and the check {}, and the manifest expects {} and {}",
             bytes.place(), block.num_bytes, block.check.hex(), expected.num_bytes, expected.check.hex());
     }
-    if (block.kind != FileKind::Shard || block.major != own.block().major) {
-        throw UserError("{} is no shard of format {}: its user block says '{}' of format {}", bytes.place(),
-                        own.block().major, name(block.kind), block.major);
-    }
-    if (block.set) check_save(bytes, *block.set, manifest.set);
+    if (block.kind != FileKind::Shard)
+        throw UserError("{} is no shard: its user block says '{}'", bytes.place(), name(block.kind));
+    check_save(bytes, *block.set, manifest.set);
     return shards_.emplace(file, Shard{std::move(bytes), {}}).first->second;
 }
 
@@ -157,7 +149,7 @@ size_t Checkpoint::index_of(const TensorInfo& tensor) const {
 /// Visits the slabs of a tensor that share elements with `wanted`.
 void Checkpoint::for_each_stored(size_t tensor, const layout::Slab& wanted,
                                  const std::function<void(const StoredSlab&)>& visit) const {
-    if (manifest_.lists_slabs()) {
+    if (manifest_.is_full()) {
         for (const StoredSlab& stored : manifest_.tensors[tensor].slabs)
             if (intersection(stored.slab, wanted)) visit(stored);
         return;
@@ -188,7 +180,7 @@ std::vector<StoredSlab> Checkpoint::slabs(const TensorInfo& tensor) const {
 
 int64_t Checkpoint::num_slabs(const TensorInfo& tensor) const {
     const size_t index = index_of(tensor);
-    if (manifest_.lists_slabs()) return std::ssize(manifest_.tensors[index].slabs);
+    if (manifest_.is_full()) return std::ssize(manifest_.tensors[index].slabs);
     int64_t count = 0;
     for_each_slab(manifest_.plan.grid, manifest_.plan.tensors[index], layout::whole(tensor.shape),
                   [&](int, const layout::Slab&) { ++count; });

@@ -66,12 +66,12 @@ int64_t major_version(std::string_view text) {
 void check_version(std::string_view text, bool intact, const std::string& place) {
     const std::string_view line = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
     const int64_t major = major_version(text);
-    if ((major >= kOldestMajor && major <= kFormatMajor) || !intact) return;
+    if (major == kFormatMajor || !intact) return;
     if (major < 0) fail_damaged(place, "'{}' is not a version, such as 2.0", line);
     throw UserError(
-        "{} is of checkpoint format {}, but this program reads {}.x to {}.x; use the version that wrote it, "
-        "or a newer one",
-        place, line, kOldestMajor, kFormatMajor);
+        "{} is of checkpoint format {}, but this program reads {}.x; use the version that wrote it, or a "
+        "newer one",
+        place, line, kFormatMajor);
 }
 
 Hash check_integrity(const Sections& parts, const std::string& place) {
@@ -185,7 +185,6 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
     const bool intact = parts.check.empty() || parse_hash(parts.check) == hash_of(parts.lines);
     check_version(text, intact, place);
     UserBlock block{.check = check_integrity(parts, place)};
-    block.major = static_cast<int>(major_version(text));
     const Lines lines = lines_of(parts.lines, place);
     block.kind = Fields(lines, "kind", 1, place).kind(0);
     block.num_bytes = Fields(lines, "bytes", 1, place).number(0);
@@ -195,10 +194,9 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
     block.table_hash = table.hash(2);
     block.rest = Fields(lines, "rest", 1, place).hash(0);
     if (lines.contains("set")) block.set = Fields(lines, "set", 1, place).hash(0);
-    const bool has_set = block.kind == FileKind::Shard && block.major >= 2;
+    const bool has_set = block.kind == FileKind::Shard;
     if (block.set.has_value() != has_set) {
-        fail_damaged(place, "a {} of format {} {} a line 'set'", name(block.kind), block.major,
-                     has_set ? "has" : "does not have");
+        fail_damaged(place, "a {} {} a line 'set'", name(block.kind), has_set ? "has" : "does not have");
     }
     check_extents(block, place);
     return block;

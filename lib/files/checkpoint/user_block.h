@@ -14,7 +14,6 @@ namespace argosy::checkpoint {
 inline constexpr int64_t kUserBlockBytes = 512;
 inline constexpr std::string_view kMagic = "argosy checkpoint ";  // before the version in the first line
 inline constexpr int kFormatMajor = 2, kFormatMinor = 0;
-inline constexpr int kOldestMajor = 1;  // the oldest major version that readers accept
 
 /// Maximum size of a file's table, because a reader holds the table in memory.
 inline constexpr int64_t kMaxTableBytes = int64_t{1} << 30;
@@ -25,12 +24,11 @@ enum class FileKind { Manifest, Shard, Full };
 const char* name(FileKind kind);
 
 struct UserBlock {
-    int major = kFormatMajor;  // version of the format; written as kFormatMajor
     FileKind kind = FileKind::Shard;
     int64_t num_bytes = 0;  // of the whole file
     int64_t table_at = 0, table_bytes = 0;
     Hash table_hash;
-    std::optional<Hash> set;  // in shards of format 2, nowhere else: identifies the shard's save
+    std::optional<Hash> set;  // in shards, nowhere else: identifies the shard's save
     Hash rest;                // of all bytes after the user block that are in no slab, asset or table
     Hash check;               // of the lines above the check line
     bool operator==(const UserBlock&) const = default;
