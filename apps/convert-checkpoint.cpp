@@ -214,8 +214,8 @@ ExitCode convert(const CommandLine& line) {
     spdlog::info("converted {}", summary);
     if (line.verify) {
         interop::ByteProgress progress("verifying", num_bytes);
-        const auto found = verify(source, interop::open_model(result, {.all = true}), conversions,
-                                  stream_options(progress));
+        const auto found =
+            verify(source, interop::open_model(result, {.all = true}), conversions, stream_options(progress));
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(ExitCode::CheckFailed, Reach::AllRanks,

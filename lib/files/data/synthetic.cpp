@@ -94,7 +94,7 @@ json arithmetic(RandomStream& random) {
 }
 
 json last_word(RandomStream& random) {
-    const Story story = random_story(random, random_cast(random));
+    const Story story = random_story(random);
     return {{"text", fmt::format("{} {}", story.text, story.last_word)}};
 }
 
