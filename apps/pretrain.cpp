@@ -25,7 +25,6 @@
 #include "plan/plan_text.h"
 #include "plan/search.h"
 #include "plan/training_memory.h"
-#include "resume/checkpoint_setup.h"
 #include "resume/checkpointer.h"
 #include "resume/restore.h"
 #include "resume/run_lock.h"

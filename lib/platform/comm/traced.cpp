@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/fnv.h"
+#include "base/random.h"
 
 namespace argosy::comm {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/program.h"
+#include "base/text.h"
 #include "config/schema.h"
 
 namespace argosy::config {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "config/arrival.h"
 
 namespace argosy::config {

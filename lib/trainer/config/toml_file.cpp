@@ -19,7 +19,7 @@
 
 #include "base/content_kind.h"
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "config/arrival.h"
 #include "config/schema.h"
 
