@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <fmt/format.h>
 #include <algorithm>
 #include <functional>
 #include <limits>

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/from_blob.h>
 #include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <map>
