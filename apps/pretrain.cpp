@@ -261,7 +261,6 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         return ExitCode::Done;
     }
     setup::require_same_settings(ranks, line.config);
-    resume::log_idle_checkpoint_keys(line.config);
     const auto account = std::make_shared<plan::MemoryAccount>(line.config);
     std::optional<setup::RankContext> context;  // outlives the run: wait_for_answers() needs its watchdog
     try {

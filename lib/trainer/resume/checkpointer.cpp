@@ -20,7 +20,6 @@
 #include "checkpoint/tensor_file.h"
 #include "comm/values.h"
 #include "config/print.h"
-#include "config/schema.h"
 #include "interop/model_source.h"
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
@@ -47,25 +46,6 @@ fs::path place_of(const SaveOptions& options, int64_t step) {
 
 fs::path export_place(const SaveOptions& options, int64_t step) {
     return place_of(options, step).string() + "-hf";
-}
-
-/// Keys of [checkpoint] that have an effect only if the run saves.
-constexpr const char* kSavingKeys[] = {"interval",
-                                       "keep_latest_k",
-                                       "keep_every",
-                                       "async_mode",
-                                       "enable_first_step_checkpoint",
-                                       "last_save_model_only",
-                                       "last_save_in_hf",
-                                       "export_dtype"};
-
-std::vector<std::string> changed_saving_keys(const config::JobConfig& config) {
-    std::vector<std::string> names;
-    for (const std::string name : kSavingKeys) {
-        const config::Field& field = *config::find_field("checkpoint." + name);
-        if (field.get(config) != field.get(config::JobConfig{})) names.push_back(field.key);
-    }
-    return names;
 }
 
 /// The context length to write into the checkpoint's config.json. A preset trained from scratch gets seq_len,
@@ -312,26 +292,6 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
     options.assets = interop::assets_in(config.model.hf_assets_path);
     if (options.assets.empty()) options.assets = start.assets;
     return options;
-}
-
-void log_idle_checkpoint_keys(const config::JobConfig& config) {
-    const config::Checkpoint& checkpoint = config.checkpoint;
-    const std::vector<std::string> idle =
-        checkpoint.saves() ? std::vector<std::string>() : changed_saving_keys(config);
-    if (!idle.empty()) {
-        spdlog::info(
-            "{} {} no effect: {}", fmt::join(idle, ", "), idle.size() == 1 ? "has" : "have",
-            checkpoint.load_only ? "checkpoint.load_only saves nothing" : "checkpoint.enable is false");
-    }
-    const bool loads = checkpoint.enable || !checkpoint.initial_load_model_only;
-    if (!checkpoint.exclude_from_loading.empty() && !loads) {
-        spdlog::info(
-            "checkpoint.exclude_from_loading has no effect: only weights are loaded without "
-            "checkpoint.enable");
-    }
-    if (checkpoint.saves() && checkpoint.keep_every && checkpoint.keep_latest_k == 0) {
-        spdlog::info("checkpoint.keep_every has no effect: checkpoint.keep_latest_k = 0 keeps all steps");
-    }
 }
 
 }  // namespace argosy::resume

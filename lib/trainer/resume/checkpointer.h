@@ -128,7 +128,4 @@ class Checkpointer {
 SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
                          const layout::MeshShape& mesh, const Start& start, int64_t final_step);
 
-/// Logs the keys of [checkpoint] that are set but have no effect, given the values of the other keys.
-void log_idle_checkpoint_keys(const config::JobConfig& config);
-
 }  // namespace argosy::resume

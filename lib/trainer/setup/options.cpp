@@ -16,16 +16,11 @@
 namespace argosy::setup {
 namespace {
 
-model::RecomputeMode recompute_mode(config::RecomputeMode mode) {
-    switch (mode) {
-        case config::RecomputeMode::None:
-            return model::RecomputeMode::None;
-        case config::RecomputeMode::Selective:
-            return model::RecomputeMode::Selective;
-        case config::RecomputeMode::Full:
-            return model::RecomputeMode::Full;
-    }
-    return model::RecomputeMode::None;
+/// The value of another room for a value of a key: `values` are in the order of the key's.
+template <class Choice, class Value, size_t N>
+Value one_of(Choice choice, const Value (&values)[N]) {
+    static_assert(N == names_of(Choice{}).size());
+    return values[static_cast<size_t>(choice)];
 }
 
 /// The default for a pipeline keeps weights gathered; otherwise each microbatch would gather them again.
@@ -48,18 +43,6 @@ parallel::ContextOptions context_options(const config::Parallelism& parallelism)
             .balance = parallelism.context_parallel_load_balancer};
 }
 
-train::DecayShape decay_shape(config::DecayType type) {
-    switch (type) {
-        case config::DecayType::Linear:
-            return train::DecayShape::Linear;
-        case config::DecayType::Cosine:
-            return train::DecayShape::Cosine;
-        case config::DecayType::Sqrt:
-            return train::DecayShape::Sqrt;
-    }
-    return train::DecayShape::Linear;
-}
-
 /// The mean loss divides each token's loss by the number of tokens of a step. The initial scale undoes that
 /// division and multiplies by 4 to 8 as a margin against underflow.
 std::optional<train::LossScaleOptions> loss_scale(const config::Training& training, int64_t global_batch) {
@@ -69,18 +52,6 @@ std::optional<train::LossScaleOptions> loss_scale(const config::Training& traini
     if (training.loss_scale_init) options.init = static_cast<double>(*training.loss_scale_init);
     if (training.loss_scale_growth_interval) options.growth_interval = *training.loss_scale_growth_interval;
     return options;
-}
-
-comm::GpuPath gpu_path(config::GpuPathChoice path) {
-    switch (path) {
-        case config::GpuPathChoice::Nccl:
-            return comm::GpuPath::Nccl;
-        case config::GpuPathChoice::Host:
-            return comm::GpuPath::Host;
-        case config::GpuPathChoice::Auto:
-            break;
-    }
-    return comm::GpuPath::Auto;
 }
 
 std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
@@ -170,9 +141,10 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
             .shared_memory_bytes = comm.shared_memory ? comm.shared_memory_mib << 20 : 0,
             .device = device,
             // ARGOSY_DEVICE=cpu: no GPU is used, although ranks may see some
-            .gpu_path = device.is_cpu() && comm.gpu_path == config::GpuPathChoice::Auto
-                            ? comm::GpuPath::None
-                            : gpu_path(comm.gpu_path)};
+            .gpu_path =
+                device.is_cpu() && comm.gpu_path == config::GpuPathChoice::Auto
+                    ? comm::GpuPath::None
+                    : one_of(comm.gpu_path, {comm::GpuPath::Auto, comm::GpuPath::Nccl, comm::GpuPath::Host})};
 }
 
 bool uses_graphs(const config::JobConfig& config) {
@@ -231,7 +203,9 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
         .own_schedule = own,
         .own_schedule_path = config.parallelism.pipeline_parallel_schedule_csv,
         .reshard = reshard(config.parallelism),
-        .recompute = recompute_mode(config.activation_checkpoint.mode),
+        .recompute =
+            one_of(config.activation_checkpoint.mode,
+                   {model::RecomputeMode::None, model::RecomputeMode::Selective, model::RecomputeMode::Full}),
         .num_microbatches = sizes.num_microbatches,
         .executor = {.graphs = uses_graphs(config)},
         .step = {.max_norm = config.training.max_norm,
@@ -272,7 +246,8 @@ train::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, in
             .warmup_steps = schedule.warmup_steps,
             .total_steps = schedule.total_steps.value_or(final_step),
             .decay_ratio = schedule.decay_ratio,
-            .shape = decay_shape(schedule.decay_type),
+            .shape = one_of(schedule.decay_type,
+                            {train::DecayShape::Linear, train::DecayShape::Cosine, train::DecayShape::Sqrt}),
             .min_factor = schedule.min_lr_factor};
 }
 
