@@ -1,6 +1,6 @@
 // The text of tables. Each record has one function fields(), which names its keys in the order of the text,
 // for the Printer as for the Reader. Hashes have a fixed width, so the length of a table does not depend on
-// them. Unknown keys are ignored, because newer minor versions may add keys.
+// them. Unknown keys are ignored, because newer programs may add keys.
 #include "checkpoint/table.h"
 
 #include <fmt/format.h>

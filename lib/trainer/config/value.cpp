@@ -153,24 +153,28 @@ bool holds_switch(const Value& value) { return holds<bool>(value) || holds<std::
 struct Type {
     ValueType type;
     std::string_view name;
+    std::string_view form;  // of a word; {} stands for a range
     bool (*holds)(const Value&);
     Value (*from_word)(std::string_view);
 };
 
 constexpr Type kTypes[] = {
-    {ValueType::Boolean, "true or false", holds<bool>, boolean_from},
-    {ValueType::Switch, "true, false or \"auto\"", holds_switch, switch_from},
-    {ValueType::Integer, "an integer", holds<int64_t>, number_from_word<int64_t>},
-    {ValueType::Number, "a number", holds<double>, number_from_word<double>},
-    {ValueType::String, "a string", holds<std::string>, string_from},
-    {ValueType::Choice, "a string", holds<std::string>, string_from},
-    {ValueType::Duration, "a duration as 90m, 11h30m, 2d or 3600 (seconds)", holds<Duration>, duration_value},
-    {ValueType::IntegerList, "a list of integers", holds<std::vector<int64_t>>, integers_from},
-    {ValueType::ChoiceList, "a list of strings", holds<std::vector<std::string>>, names_from},
-    {ValueType::NameLists, "a list of lists of strings", holds<std::vector<std::vector<std::string>>>,
-     name_lists_from},
+    {ValueType::Boolean, "true or false", "true|false", holds<bool>, boolean_from},
+    {ValueType::Switch, "true, false or \"auto\"", "true|false|auto", holds_switch, switch_from},
+    {ValueType::Integer, "an integer", "integer{}", holds<int64_t>, number_from_word<int64_t>},
+    {ValueType::Number, "a number", "number{}", holds<double>, number_from_word<double>},
+    {ValueType::String, "a string", "string", holds<std::string>, string_from},
+    {ValueType::Choice, "a string", "string", holds<std::string>, string_from},
+    {ValueType::Duration, "a duration as 90m, 11h30m, 2d or 3600 (seconds)", "duration{}, as 11h30m",
+     holds<Duration>, duration_value},
+    {ValueType::IntegerList, "a list of integers", "integers{}, as 4,4,3", holds<std::vector<int64_t>>,
+     integers_from},
+    {ValueType::ChoiceList, "a list of strings", "strings, as a,b", holds<std::vector<std::string>>,
+     names_from},
+    {ValueType::NameLists, "a list of lists of strings", "lists of strings, as [[a,b],[c]]",
+     holds<std::vector<std::vector<std::string>>>, name_lists_from},
     {ValueType::Mixture, "a list of sources as {path = \"F.h5\", weight = 2.0}",
-     holds<std::vector<MixtureSource>>, mixture_from},
+     "[{{path=a.h5,weight=2}}, ...]", holds<std::vector<MixtureSource>>, mixture_from},
 };
 
 const Type& description_of(ValueType type) {
@@ -260,6 +264,10 @@ std::optional<int64_t> take_number(std::string_view& text) {
 bool is_set(const Value& value) { return !std::holds_alternative<std::monostate>(value); }
 
 std::string_view type_name(ValueType type) { return description_of(type).name; }
+
+std::string form_of_words(ValueType type, const std::string& range) {
+    return fmt::format(fmt::runtime(description_of(type).form), range.empty() ? "" : " " + range);
+}
 
 std::string_view exceeded_range(ValueType type, std::string_view word) {
     const auto exceeds = [&](auto number) {

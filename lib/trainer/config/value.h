@@ -55,6 +55,9 @@ bool is_set(const Value& value);
 /// Returns the type's name for messages: "an integer".
 std::string_view type_name(ValueType type);
 
+/// The words of a type for the help text: "integer >= 1", with the range ">= 1" if it is not empty.
+std::string form_of_words(ValueType type, const std::string& range);
+
 /// If `word` is a number that is too large or too small for `type`: the range of the type, for messages; else
 /// empty.
 std::string_view exceeded_range(ValueType type, std::string_view word);
