@@ -209,9 +209,7 @@ std::vector<Section> make_schema() {
              key("pipeline_parallel_layers_per_stage", &Parallelism::pipeline_parallel_layers_per_stage,
                  within(0, std::numeric_limits<int>::max()),
                  "Layers of each stage, or of every stage (one number); empty: equal, adjusted by the two "
-                 "keys above."),
-             key("module_fqns_per_model_part", &Parallelism::module_fqns_per_model_part, any(),
-                 "Modules of each stage: tok_embeddings, layers.0, ..., norm, output, in this order.")}),
+                 "keys above.")}),
         section(
             "checkpoint", &JobConfig::checkpoint,
             "saving and resuming, and initial weights; lib/files/checkpoint/FORMAT.md specifies the files",

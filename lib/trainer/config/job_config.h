@@ -133,7 +133,6 @@ struct Parallelism {
     int pipeline_parallel_first_stage_less_layers = 1;
     int pipeline_parallel_last_stage_less_layers = 1;
     std::vector<int64_t> pipeline_parallel_layers_per_stage;
-    std::vector<std::vector<std::string>> module_fqns_per_model_part;
     bool operator==(const Parallelism&) const = default;
 };
 

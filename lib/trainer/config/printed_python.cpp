@@ -151,23 +151,22 @@ class PrintedReader {
     std::optional<Setting> read_list(const std::string& key, int depth) {
         const char end = text_[at_++] == '[' ? ']' : ')';
         std::vector<std::string> words;
-        std::vector<std::vector<std::string>> lists;
-        bool is_value = true;
+        bool is_value = true, has_lists = false;
         for (std::size_t i = 0; !take(end); ++i) {
             const auto element = read_value(fmt::format("{}.{}", key, i), depth + 1);
             if (!element) {
                 is_value = false;
-            } else if (const auto* list = std::get_if<std::vector<std::string>>(&element->value)) {
-                lists.push_back(*list);
+            } else if (std::holds_alternative<std::vector<std::string>>(element->value)) {
+                has_lists = true;
             } else {
                 const auto* text = std::get_if<std::string>(&element->value);
                 words.push_back(text ? *text : element->found);
             }
             if (!take(',') && peek() != end) expect(',');
         }
-        if (!is_value || (!words.empty() && !lists.empty())) return std::nullopt;
-        const Value value = lists.empty() ? Value(words) : Value(lists);
-        return Setting{key, value, toml_text(value), "in " + path_};
+        if (!is_value) return std::nullopt;
+        if (has_lists) return Setting{key, Value(), "a list of lists", "in " + path_};
+        return Setting{key, words, toml_text(words), "in " + path_};
     }
 
     std::string read_word() {

@@ -33,6 +33,7 @@ std::string broken_range(const Range& range, double number) {
 constexpr std::pair<std::string_view, std::string_view> kFormerSettings[] = {
     {"compile.side_stream", "false"},
     {"metrics.live_line", "\"auto\""},
+    {"parallelism.module_fqns_per_model_part", "[]"},
     {"quantize.linear.float8.emulated_accumulation", "\"float32\""},
 };
 

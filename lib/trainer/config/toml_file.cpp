@@ -85,18 +85,6 @@ Value list_of(const toml::array& array) {
     return list;
 }
 
-/// An unset value if an element is not a list of strings.
-Value name_lists_of(const toml::array& array) {
-    std::vector<std::vector<std::string>> lists;
-    for (const toml::node& element : array) {
-        const toml::array* names = element.as_array();
-        if (!names || !(names->empty() || names->is_homogeneous<std::string>())) return {};
-        auto& list = lists.emplace_back();
-        for (const toml::node& name : *names) list.push_back(name.ref<std::string>());
-    }
-    return lists;
-}
-
 /// An unset value if an element is not a table with a path, and perhaps a weight, alone.
 Value mixture_of(const toml::array& array) {
     std::vector<MixtureSource> mixture;
@@ -120,7 +108,7 @@ Value mixture_of(const toml::array& array) {
 Value list_of(const toml::array& array) {
     if (array.empty() || array.is_homogeneous<int64_t>()) return list_of<int64_t>(array);
     if (array.is_homogeneous<toml::table>()) return mixture_of(array);
-    return array.is_homogeneous<std::string>() ? list_of<std::string>(array) : name_lists_of(array);
+    return array.is_homogeneous<std::string>() ? list_of<std::string>(array) : Value();
 }
 
 Value value_of(const toml::node& node) {

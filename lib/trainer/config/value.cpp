@@ -74,23 +74,6 @@ Value list_from(std::string_view word, std::optional<Element> element_from(std::
 Value integers_from(std::string_view word) { return list_from(word, number_from<int64_t>); }
 Value names_from(std::string_view word) { return list_from(word, name_from); }
 
-/// Parses "[[a, b], [c]]", with or without quotes around the names.
-Value name_lists_from(std::string_view word) {
-    if (word.size() < 2 || word.front() != '[' || word.back() != ']') return {};
-    word = trimmed(word.substr(1, word.size() - 2));
-    std::vector<std::vector<std::string>> lists;
-    if (word.empty()) return lists;
-    for (;;) {
-        const std::size_t end = word.find(']');
-        if (!word.starts_with('[') || end == std::string_view::npos) return {};
-        lists.push_back(std::get<std::vector<std::string>>(names_from(word.substr(0, end + 1))));
-        word = trimmed(word.substr(end + 1));
-        if (word.empty()) return lists;
-        if (word.front() != ',') return {};
-        word = trimmed(word.substr(1));
-    }
-}
-
 /// The place of the first of `letters` in `text` outside of quotes, or npos.
 std::size_t find_unquoted(std::string_view text, std::string_view letters) {
     bool quoted = false;
@@ -171,8 +154,6 @@ constexpr Type kTypes[] = {
      integers_from},
     {ValueType::ChoiceList, "a list of strings", "strings, as a,b", holds<std::vector<std::string>>,
      names_from},
-    {ValueType::NameLists, "a list of lists of strings", "lists of strings, as [[a,b],[c]]",
-     holds<std::vector<std::vector<std::string>>>, name_lists_from},
     {ValueType::Mixture, "a list of sources as {path = \"F.h5\", weight = 2.0}",
      "[{{path=a.h5,weight=2}}, ...]", holds<std::vector<MixtureSource>>, mixture_from},
 };
@@ -224,11 +205,6 @@ struct TomlText {
         std::vector<std::string> words;
         for (const std::string& word : value) words.push_back(toml_string(word));
         return fmt::format("[{}]", fmt::join(words, ", "));
-    }
-    std::string operator()(const std::vector<std::vector<std::string>>& value) const {
-        std::vector<std::string> lists;
-        for (const auto& list : value) lists.push_back((*this)(list));
-        return fmt::format("[{}]", fmt::join(lists, ", "));
     }
     std::string operator()(const std::vector<MixtureSource>& value) const {
         std::vector<std::string> sources;
@@ -290,8 +266,6 @@ Value value_as(ValueType type, const Value& value) {
     if (text && type == ValueType::Duration) return duration_value(*text);
     const auto* integers = std::get_if<std::vector<int64_t>>(&value);
     if (integers && integers->empty() && type == ValueType::ChoiceList) return std::vector<std::string>();
-    if (integers && integers->empty() && type == ValueType::NameLists)
-        return std::vector<std::vector<std::string>>();
     if (integers && integers->empty() && type == ValueType::Mixture) return std::vector<MixtureSource>();
     return description_of(type).holds(value) ? value : Value();
 }

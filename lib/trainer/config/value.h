@@ -41,14 +41,12 @@ enum class ValueType {
     Duration,
     IntegerList,
     ChoiceList,
-    NameLists,
     Mixture
 };
 
 /// std::monostate stands for an unset value, or for one that no key accepts.
-using Value =
-    std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
-                 std::vector<std::string>, std::vector<std::vector<std::string>>, std::vector<MixtureSource>>;
+using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
+                           std::vector<std::string>, std::vector<MixtureSource>>;
 
 bool is_set(const Value& value);
 

@@ -93,27 +93,19 @@ int num_stages(const config::Parallelism& parallelism, const parallel::RankActio
     return static_cast<int>(number);
 }
 
-/// The layers of each stage, if the configuration lists them.
-std::vector<int> listed_layers(const config::Parallelism& parallelism, int64_t num_layers) {
-    const auto& names = parallelism.module_fqns_per_model_part;
-    if (!names.empty()) return parallel::layers_of_parts(names, num_layers);
-    const auto& given = parallelism.pipeline_parallel_layers_per_stage;
-    const bool is_for_every_stage = given.size() == 1 && parallelism.pipeline_parallel_degree > 1;
-    return is_for_every_stage ? std::vector<int>() : std::vector<int>(given.begin(), given.end());
-}
-
 std::vector<int> stage_layers(const config::Parallelism& parallelism, const parallel::RankActions& own,
                               int64_t num_layers) {
-    std::vector<int> listed = listed_layers(parallelism, num_layers);
-    const int number =
-        listed.empty() ? num_stages(parallelism, own, num_layers) : static_cast<int>(listed.size());
+    const auto& given = parallelism.pipeline_parallel_layers_per_stage;
+    const bool is_for_every_stage = given.size() == 1 && parallelism.pipeline_parallel_degree > 1;
+    const bool is_listed = !given.empty() && !is_for_every_stage;
+    const int number = is_listed ? static_cast<int>(given.size()) : num_stages(parallelism, own, num_layers);
     if (!own.empty() && number != parallel::num_stages(own)) {
-        throw UserError("parallelism.{} lists {} stages, but {} has {}; change one of them",
-                        parallelism.module_fqns_per_model_part.empty() ? "pipeline_parallel_layers_per_stage"
-                                                                       : "module_fqns_per_model_part",
-                        number, parallelism.pipeline_parallel_schedule_csv, parallel::num_stages(own));
+        throw UserError(
+            "parallelism.pipeline_parallel_layers_per_stage lists {} stages, but {} has {}; change one of "
+            "them",
+            number, parallelism.pipeline_parallel_schedule_csv, parallel::num_stages(own));
     }
-    if (!listed.empty()) return listed;
+    if (is_listed) return {given.begin(), given.end()};
     return parallel::split_layers(num_layers, number, parallelism.pipeline_parallel_first_stage_less_layers,
                                   parallelism.pipeline_parallel_last_stage_less_layers);
 }
