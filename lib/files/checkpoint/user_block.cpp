@@ -45,15 +45,8 @@ void check_extents(const UserBlock& block, const std::string& place) {
 }  // namespace
 
 const char* name(FileKind kind) {
-    switch (kind) {
-        case FileKind::Manifest:
-            return "manifest";
-        case FileKind::Shard:
-            return "shard";
-        case FileKind::Full:
-            return "full";
-    }
-    return "unknown";
+    constexpr const char* kNames[] = {"manifest", "shard", "full"};
+    return kNames[static_cast<int>(kind)];
 }
 
 std::string to_text(const UserBlock& block) {

@@ -26,15 +26,9 @@ Value one_of(Choice choice, const Value (&values)[N]) {
 
 /// The default for a pipeline keeps weights gathered; otherwise each microbatch would gather them again.
 parallel::Reshard reshard(const config::Parallelism& parallelism) {
-    switch (parallelism.fsdp_reshard_after_forward) {
-        case config::ReshardAfterForward::Always:
-            return parallel::Reshard::EveryPass;
-        case config::ReshardAfterForward::Never:
-            return parallel::Reshard::Never;
-        case config::ReshardAfterForward::Default:
-            break;
-    }
-    return parallelism.pipeline_parallel_degree > 1 ? parallel::Reshard::Never : parallel::Reshard::EveryPass;
+    using enum parallel::Reshard;
+    const auto usual = parallelism.pipeline_parallel_degree > 1 ? Never : EveryPass;
+    return one_of(parallelism.fsdp_reshard_after_forward, {usual, EveryPass, Never});
 }
 
 parallel::ContextOptions context_options(const config::Parallelism& parallelism) {
