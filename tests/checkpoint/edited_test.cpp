@@ -239,17 +239,17 @@ TEST_F(Edited, AShardHasTheSlabsOfThePlan) {
         expect_refused(step_, [&] { edit_shard(table, same); }, {shard_.filename(), fault});
     };
     expect([](const std::string& text) { return swapped(text, "\"slabs\":["); },
-           "lists tensor 'model/a' in another order than the manifest");
-    expect(with("\"offset\":[0,0]", "\"offset\":[1,0]"), "disagree about tensor 'model/a'");
-    expect(with("\"size\":[4,3]", "\"size\":[3,3]"), "disagree about tensor 'model/a'");
-    expect(with("\"type\":\"f32\"", "\"type\":\"u32\""), "disagree about tensor 'model/a'");
-    expect(with("\"tensor\":\"model/a\"", "\"tensor\":\"model/c\""), "disagree about tensor 'model/c'");
+           "disagree: tensor 'model/b' in the one, tensor 'model/a' in the other");
+    expect(with("\"offset\":[0,0]", "\"offset\":[1,0]"), "disagree: tensor 'model/a' in the one");
+    expect(with("\"size\":[4,3]", "\"size\":[3,3]"), "disagree: tensor 'model/a' in the one");
+    expect(with("\"type\":\"f32\"", "\"type\":\"u32\""), "disagree: tensor 'model/a' in the one");
+    expect(with("\"tensor\":\"model/a\"", "\"tensor\":\"model/c\""), "disagree: tensor 'model/c' in the one");
     expect(
         [](const std::string& text) {
             const size_t line = text.find("\n{") + 1;
             return text.substr(0, line) + text.substr(text.find("\n{", line) + 1);
         },
-        "its table lacks tensor 'model/a'");
+        "disagree: tensor 'model/b' in the one, tensor 'model/a' in the other");
 }
 
 TEST_F(Edited, AManifestHoldsTogether) {
@@ -280,7 +280,7 @@ TEST_F(Edited, AManifestKeepsTheOrderOfItsShardsAndTensors) {
         expect_refused(step_, [&] { edit(manifest_, table, same); }, {shard_.filename(), fault});
     };
     expect("\"files\":[", "foreign shard");
-    expect("\"tensors\":[", "in another order than the manifest");
+    expect("\"tensors\":[", "disagree: tensor 'model/a' in the one, tensor 'model/b' in the other");
 }
 
 TEST_F(Edited, AFullFileHoldsWholeTensors) {

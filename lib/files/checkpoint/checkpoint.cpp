@@ -66,6 +66,31 @@ void check_inside(const TensorInfo& tensor, const layout::Slab& slab, size_t out
     }
 }
 
+/// The slabs in a shard's own table. UserError if they are not those of the plan.
+std::vector<Checkpoint::Files::LocatedSlab> read_slabs(const Manifest& manifest, int file,
+                                                       const InputFile& bytes) {
+    const ShardTable table = read_shard_table(bytes, manifest.set);
+    const auto refuse = [&](const std::string& listed, const std::string& planned) {
+        throw UserError(
+            "{}: its table and the manifest disagree: tensor '{}' in the one, tensor '{}' in the other",
+            bytes.place(), listed, planned);
+    };
+    std::vector<Checkpoint::Files::LocatedSlab> located;
+    auto next = table.tensors.begin();
+    for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
+        const CutTensor& cut = manifest.plan.tensors[tensor];
+        const std::optional<layout::Slab> slab = slab_of(manifest.plan.grid, cut, file);
+        if (!slab) continue;
+        if (next == table.tensors.end()) refuse("", cut.info.name);
+        if (next->info != cut.info || next->slabs.empty() || next->slabs.front().slab != *slab)
+            refuse(next->info.name, cut.info.name);
+        located.push_back({tensor, next->slabs.front().at, next->slabs.front().hash});
+        ++next;
+    }
+    if (next != table.tensors.end()) refuse(next->info.name, "");
+    return located;
+}
+
 }  // namespace
 
 Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int file) {
@@ -96,36 +121,6 @@ const std::vector<Checkpoint::Files::LocatedSlab>& Checkpoint::Files::slabs(cons
     Shard& found = shard(manifest, file);
     if (!found.slabs) found.slabs = read_slabs(manifest, file, found.bytes);
     return *found.slabs;
-}
-
-std::vector<Checkpoint::Files::LocatedSlab> Checkpoint::Files::read_slabs(const Manifest& manifest, int file,
-                                                                          const InputFile& bytes) const {
-    const ShardTable table = read_shard_table(bytes, manifest.set);
-    std::vector<LocatedSlab> located;
-    for (const StoredTensor& stored : table.tensors) {
-        const auto found = tensors.find(stored.info.name);
-        const CutTensor* cut = found == tensors.end() ? nullptr : &manifest.plan.tensors[found->second];
-        const bool as_planned = cut && cut->info == stored.info && !stored.slabs.empty() &&
-                                slab_of(manifest.plan.grid, *cut, file) == stored.slabs.front().slab;
-        if (!as_planned) {
-            throw UserError("{}: its table and the manifest disagree about tensor '{}'", bytes.place(),
-                            stored.info.name);
-        }
-        if (!located.empty() && located.back().tensor > found->second) {
-            throw UserError("{}: its table lists tensor '{}' in another order than the manifest",
-                            bytes.place(), stored.info.name);
-        }
-        located.push_back({found->second, stored.slabs.front().at, stored.slabs.front().hash});
-    }
-    size_t next = 0;  // index into `located`
-    for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
-        const CutTensor& cut = manifest.plan.tensors[tensor];
-        const bool listed = next < located.size() && located[next].tensor == tensor;
-        next += listed;
-        if (!listed && slab_of(manifest.plan.grid, cut, file))
-            throw UserError("{}: its table lacks tensor '{}'", bytes.place(), cut.info.name);
-    }
-    return located;
 }
 
 Checkpoint::Checkpoint(const fs::path& path)
