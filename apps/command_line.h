@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/program.h"
+#include "base/text.h"
 
 namespace argosy {
 

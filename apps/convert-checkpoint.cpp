@@ -161,9 +161,8 @@ ExitCode inspect(const CommandLine& line) {
 }
 
 /// Compares the logits of the two models for a few sequences of tokens. Returns no text if they agree.
-std::vector<std::string> logit_differences(const ModelSource& source, const ModelSource& result,
-                                           const Environment& environment) {
-    Progress progress("comparing logits", environment);
+std::vector<std::string> logit_differences(const ModelSource& source, const ModelSource& result) {
+    Progress progress("comparing logits");
     const auto show = [&](double share) {
         throw_if_stop_requested();
         if (progress.due()) progress.show(share);
@@ -178,13 +177,12 @@ std::vector<std::string> logit_differences(const ModelSource& source, const Mode
 /// Runs --verify and returns the differences. Logits are compared only if all elements are equal.
 std::vector<std::string> verify(const ModelSource& source, const ModelSource& result,
                                 const std::vector<interop::TensorConversion>& conversions,
-                                const interop::StreamOptions& stream_options,
-                                const Environment& environment) {
+                                const interop::StreamOptions& stream_options) {
     const auto found = interop::differences(source, result, conversions, stream_options);
-    return found.empty() ? logit_differences(source, result, environment) : found;
+    return found.empty() ? logit_differences(source, result) : found;
 }
 
-ExitCode convert(const CommandLine& line, const Environment& environment) {
+ExitCode convert(const CommandLine& line) {
     const ConvertOptions options = convert_options(line);
     const Replace replace = line.force ? Replace::Yes : Replace::No;
     const ModelSource source = interop::open_model(line.source, {line.accepted_keys});
@@ -209,15 +207,15 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
     std::filesystem::path result;
     std::string summary;
     {
-        interop::ByteProgress progress("converting", num_bytes, environment);
+        interop::ByteProgress progress("converting", num_bytes);
         result = interop::convert(source, conversions, options, partial.path(), stream_options(progress));
         summary = progress.summary();
     }
     spdlog::info("converted {}", summary);
     if (line.verify) {
-        interop::ByteProgress progress("verifying", num_bytes, environment);
-        const auto found = verify(source, interop::open_model(result, {.all = true}), conversions,
-                                  stream_options(progress), environment);
+        interop::ByteProgress progress("verifying", num_bytes);
+        const auto found =
+            verify(source, interop::open_model(result, {.all = true}), conversions, stream_options(progress));
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(ExitCode::CheckFailed, Reach::AllRanks,
@@ -232,14 +230,13 @@ ExitCode convert(const CommandLine& line, const Environment& environment) {
 }
 
 ExitCode run(int argc, char** argv) {
-    const Environment environment = Environment::read();
-    start_log(environment.log_level, 0, 1);
+    start_log(Environment::read().log_level, 0, 1);
     catch_stop_requests(StopSignals::Terminal);
     CommandLine line;
     add_options(line);
     if (!parse_options(line.app, argc, argv)) return ExitCode::Done;
     check_options(line);
-    return line.inspect ? inspect(line) : convert(line, environment);
+    return line.inspect ? inspect(line) : convert(line);
 }
 
 }  // namespace

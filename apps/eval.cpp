@@ -37,10 +37,10 @@ namespace {
 
 /// Verifies all weights before the run. The run itself may read part of a stored slab, and a check covers
 /// only a whole slab.
-void check_bytes(const interop::ModelSource& source, const Environment& environment) {
+void check_bytes(const interop::ModelSource& source) {
     if (!source.checkpoint) return;  // files of Hugging Face have no checks
     const auto weights = interop::plan_conversions(source, interop::Content::ModelOnly, std::nullopt);
-    interop::ByteProgress progress("checking", interop::num_source_bytes(weights), environment);
+    interop::ByteProgress progress("checking", interop::num_source_bytes(weights));
     const interop::StreamOptions stream_options{
         .num_threads = ops::num_threads(), .progress = &progress, .stopped = stop_requested};
     interop::run_conversions(source, weights, stream_options, [](auto&&...) {});
@@ -118,10 +118,10 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
 }
 
 eval::TaskResult run_task(const Inputs& inputs, scoring::ScoringModel& model, eval::Work work,
-                          bool shows_progress, const Environment& environment) {
+                          bool shows_progress) {
     const double started = seconds_now();
     std::optional<Progress> progress;
-    if (shows_progress) progress.emplace("evaluating " + work.task.file.name, environment);
+    if (shows_progress) progress.emplace("evaluating " + work.task.file.name);
     const auto show = [&](double share) {
         if (progress && progress->due()) progress->show(share);
     };
@@ -177,7 +177,7 @@ std::unique_ptr<scoring::ScoringModel> make_model(const Options& options, const 
     }
     if (ranks != nullptr) return scoring::mesh_model(source, of_model, work, *ranks, environment);
     scoring::mesh_request(options.degrees, /*num_ranks=*/1);  // throws if a degree is not 1
-    check_bytes(source, environment);
+    check_bytes(source);
     return scoring::layerwise_model(source, of_model);
 }
 
@@ -206,7 +206,7 @@ void evaluate(Options options, const Environment& environment, const mpi::Comm* 
     const auto model = make_model(options, inputs.source, inputs.work, ranks, environment);
     const auto run_tasks = [&] {
         for (eval::Work& work : inputs.work) {
-            evaluation.tasks.push_back(run_task(inputs, *model, std::move(work), writes, environment));
+            evaluation.tasks.push_back(run_task(inputs, *model, std::move(work), writes));
         }
     };
     ranks ? mpi::print_errors_first("eval", *ranks, run_tasks) : run_tasks();

@@ -106,12 +106,12 @@ void print_report(const data::TokenizeResult& result) {
 }
 
 /// Makes the token file together with the other processes.
-void tokenize(CommandLine& line, const Team& team, const Environment& environment) {
+void tokenize(CommandLine& line, const Team& team) {
     const auto tokenizer = open_tokenizer(line);
     std::optional<Progress> progress;
     if (team.rank() == 0) {
         for (const std::string& warning : tokenizer->info().warnings) spdlog::warn("{}", warning);
-        progress.emplace("tokenizing", environment);
+        progress.emplace("tokenizing");
     }
     line.tokenize.progress = [&](double share, int64_t num_bytes, const char* what) {
         throw_if_stop_requested();
@@ -289,9 +289,9 @@ void add_train_tokenizer(CommandLine& line) {
 }
 
 /// Reads a token file wholly, and prints what it holds, or logs every fault.
-bool verify(const std::filesystem::path& path, const Environment& environment) {
+bool verify(const std::filesystem::path& path) {
     const data::TokenFile file(path, data::TokenChecks::None);
-    Progress progress("verifying " + path.string(), environment);
+    Progress progress("verifying " + path.string());
     const auto faults = file.find_faults([&](double share) {
         throw_if_stop_requested();
         if (progress.due()) progress.show(share);
@@ -311,11 +311,11 @@ bool verify(const std::filesystem::path& path, const Environment& environment) {
 }
 
 /// Verifies every file, also after one that cannot be opened.
-ExitCode verify_all(const CommandLine& line, const Environment& environment) {
+ExitCode verify_all(const CommandLine& line) {
     size_t num_damaged = 0, num_unread = 0;
     for (const auto& path : line.verified) {
         try {
-            num_damaged += verify(path, environment) ? 0 : 1;
+            num_damaged += verify(path) ? 0 : 1;
         } catch (const UserError& error) {  // of opening the file
             ++(error.code() == ExitCode::CheckFailed ? num_damaged : num_unread);
             spdlog::error("{}", error.what());
@@ -334,8 +334,8 @@ ExitCode verify_all(const CommandLine& line, const Environment& environment) {
     return ExitCode::Done;
 }
 
-ExitCode run(int argc, char** argv, const Environment& environment, const Team& team) {
-    start_log(environment.log_level, team.rank(), team.size());
+ExitCode run(int argc, char** argv, const std::string& log_level, const Team& team) {
+    start_log(log_level, team.rank(), team.size());
     catch_stop_requests(StopSignals::Terminal);
     CommandLine line;
     line.app.footer(
@@ -349,10 +349,10 @@ ExitCode run(int argc, char** argv, const Environment& environment, const Team& 
     if (!parse_options(line.app, argc, argv, team.rank() == 0)) return ExitCode::Done;
     if (team.size() > 1 && (!line.app.got_subcommand("tokenize") || !line.verified.empty()))
         throw UserError("only the subcommand tokenize, without --verify, can use several processes");
-    if (line.app.got_subcommand("tokenize")) tokenize(line, team, environment);
+    if (line.app.got_subcommand("tokenize")) tokenize(line, team);
     if (line.app.got_subcommand("synthetic")) write_corpus(line);
     if (line.app.got_subcommand("train-tokenizer")) train_tokenizer(line);
-    if (!line.verified.empty()) return verify_all(line, environment);
+    if (!line.verified.empty()) return verify_all(line);
     if (line.app.get_subcommands().empty()) {
         throw UserError(
             "there is nothing to do: name a subcommand (synthetic, tokenize or train-tokenizer), or --verify "
@@ -370,8 +370,8 @@ int main(int argc, char** argv) {
     const Environment environment = Environment::read();
     if (environment.start.num_ranks > 1) {
         return mpi::run_program("prepare-data", &argc, &argv, [&](const mpi::Comm& ranks, const auto&) {
-            return run(argc, argv, environment, Team(&ranks));
+            return run(argc, argv, environment.log_level, Team(&ranks));
         });
     }
-    return run_program("prepare-data", [&] { return run(argc, argv, environment, Team()); });
+    return run_program("prepare-data", [&] { return run(argc, argv, environment.log_level, Team()); });
 }

@@ -24,7 +24,6 @@
 #include "plan/plan_text.h"
 #include "plan/search.h"
 #include "plan/training_memory.h"
-#include "resume/checkpoint_setup.h"
 #include "resume/checkpointer.h"
 #include "resume/restore.h"
 #include "resume/run_lock.h"
@@ -87,7 +86,7 @@ struct Run {
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};
     const observe::MetricsOptions metrics_options =
-        setup::metrics_options(config, limits.final_step(), start.last_own_step, environment);
+        setup::metrics_options(config, limits.final_step(), start.last_own_step);
     observe::MetricsWriter metrics{metrics_options, figures, control.rank()};
     observe::SkippedUpdates skipped{metrics_options, control.rank()};
     observe::Diagnosis diagnosis{
@@ -258,7 +257,6 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         return ExitCode::Done;
     }
     setup::require_same_settings(ranks, line.config);
-    resume::log_idle_checkpoint_keys(line.config);
     plan::MemoryAccount account(line.config);
     try {
         setup::RankContext context(ranks, line.config, environment);

@@ -167,8 +167,7 @@ tell_ranks_apart() {
 
 # Copies what mpirun writes to stderr, without its two messages on exit code 75. A message of mpirun stands between two
 # lines of dashes and is held back until it is whole, or for a second. Other text passes within 0.1 s, also a line without an
-# end, such as the live line. Reads to the end even if stderr is closed or its disk is full: mpirun ends a run whose output
-# nobody reads.
+# end. Reads to the end even if stderr is closed or its disk is full: mpirun ends a run whose output nobody reads.
 drop_report_of_75() {
     local piece='' line='' message='' held='' inside='' code=0 pauses=0
     trap '' TERM INT HUP USR1 PIPE

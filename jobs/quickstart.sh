@@ -29,14 +29,9 @@ done
 
 "$root/jobs/build.sh"
 
-# Behind mpirun, stderr of pretrain is a pipe, even if mpirun writes to a terminal.
-live=()
-if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then
-    live=(--metrics.live_line always)
-fi
 options=(--config "$root/configs/debug_cpu.toml" --job.dump_folder "$output" --model.hf_assets_path "$output/tokenizer"
          --training.dataset_path "$output/train.h5" --training.steps 600 --checkpoint.enable true --checkpoint.interval 50
-         "${live[@]}" "$@")
+         "$@")
 train=("$root/jobs/mpirun.sh" 2 "$bin/pretrain" "${options[@]}")
 
 "$bin/pretrain" "${options[@]}" --print-config >/dev/null

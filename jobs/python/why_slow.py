@@ -30,8 +30,7 @@ TURNED_OFF = {"checkpoint.enable": "false", "checkpoint.folder": "checkpoint", "
 def base_options(config, steps):
     options = [word for key, value in TURNED_OFF.items() if config.get(key, value) != value
                for word in ("--" + key, value)]
-    return [*options, "--training.steps", str(steps), "--metrics.log_freq", str(max(1, steps // 4)),
-            "--metrics.live_line", "never"]
+    return [*options, "--training.steps", str(steps), "--metrics.log_freq", str(max(1, steps // 4))]
 
 
 def write_tokens(folder, config, bin_folder):

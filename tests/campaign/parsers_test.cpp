@@ -110,8 +110,6 @@ TEST(ParserFuzz, CommandLines) {
                                             "2d",
                                             "--parallelism.pipeline_parallel_layers_per_stage",
                                             "[]",
-                                            "--parallelism.module_fqns_per_model_part",
-                                            "[[a,b],[c]]",
                                             "--checkpoint.async_mode",
                                             "async"};
     Readings readings;

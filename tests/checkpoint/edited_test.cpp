@@ -155,9 +155,7 @@ class Edited : public ::testing::Test {
 };
 
 TEST_F(Edited, HarmlessChangesAreAccepted) {
-    edit(full_, with("\"step\":7", "\"step\":8, \"later\": [1]"), with("rest ", "later line\nrest "));
-    EXPECT_EQ(refusal(full_), "");
-    edit(full_, same, with("checkpoint 2.0\n", "checkpoint 2.7\nnovelty of a later version\n"));
+    edit(full_, with("\"step\":7", "\"step\":8, \"later\": [1]"), same);
     edit_shard(with("\"slabs\":", "\"later\":{},\"slabs\":"), same);
 }
 
@@ -174,7 +172,7 @@ TEST_F(Edited, EveryFileNamesTheSameSave) {
     expect_refused(step_, [&] { edit_shard(same, with("set " + set + "\n", "")); },
                    {shard_.filename(), "line 'set'"});
     expect_refused(full_, [&] { edit(full_, same, with("rest ", "set " + set + "\nrest ")); },
-                   {"all.h5", "line 'rest' is not in its place"});
+                   {"all.h5", "its lines are not those of a"});
 }
 
 // "argosy checkpoint 2.0 ... kind manifest, shard or full"
@@ -185,36 +183,36 @@ TEST_F(Edited, TheKindIsThatOfTheTable) {
     expect_refused(step_, [&] { edit(manifest_, same, with("kind manifest", "kind full")); },
                    {"checkpoint.h5", "'full'", "2 shards"});
     expect_refused(step_, [&] { edit(manifest_, same, with("checkpoint 2.0", "checkpoint 1.0")); },
-                   {"checkpoint.h5", "manifest of format 1 does not have a \"grid\""});
+                   {"checkpoint.h5", "format 1.0, but this program reads 2.0"});
     expect_refused(step_, [&] { edit_shard(same, with("kind shard", "kind manifest")); },
-                   {shard_.filename(), "manifest of format 2 does not have a line 'set'"});
+                   {shard_.filename(), "a manifest does not have a line 'set'"});
     const auto manifest_in_place_of_shard = [&](std::string lines) {
         return replaced(replaced(std::move(lines), "set " + set + "\n", ""), "kind shard", "kind manifest");
     };
     expect_refused(step_, [&] { edit_shard(same, manifest_in_place_of_shard); },
-                   {shard_.filename(), "is no shard of format 2", "'manifest'"});
+                   {shard_.filename(), "is no shard", "'manifest'"});
 }
 
 // "lines that end in \n, in this order"
 TEST_F(Edited, TheUserBlockKeepsItsForm) {
     for (const auto& [from, to, fault] : std::initializer_list<std::array<const char*, 3>>{
-             {"kind full\nbytes", "bytes 5\nkind full\nbytes", "'kind' is not in its place"},
-             {"kind full\n", "kind full\nkind full\n", "'kind' occurs twice"},
-             {"kind full\n", "kind full now\n", "'kind' is missing, short or long"},
-             {"kind full\n", "kind  full\n", "short or long"},
-             {"kind full\n", "kind full\nl\xc3\xa4ter 1\n", "other than ASCII's"},
-             {"kind full\n", "", "'kind' is missing"},
-             {"kind full", "kind half", "'half' is not a kind"},
-             {"checkpoint 2.0", "checkpoint 2", "'2' is not a version"},
-             {"checkpoint 2.0", "checkpoint 2.x", "'2.x' is not a version"},
-             {"checkpoint 2.0", "checkpoint 2.0 new", "is not a version"},
-             {"checkpoint 2.0", "checkpoint 3.0", "format 3.0, but this program reads 1.x to 2.x"},
+             {"kind full\nbytes", "bytes 5\nkind full\nbytes", "its lines are not those of a"},
+             {"kind full\n", "kind full\nkind full\n", "its lines are not those of a"},
+             {"kind full\n", "kind full now\n", "its lines are not those of a"},
+             {"kind full\n", "kind  full\n", "its lines are not those of a"},
+             {"kind full\n", "kind full\nl\xc3\xa4ter 1\n", "its lines are not those of a"},
+             {"kind full\n", "", "its lines are not those of a"},
+             {"kind full", "kind half", "its lines are not those of a"},
+             {"checkpoint 2.0", "checkpoint 2", "format 2, but this program reads 2.0"},
+             {"checkpoint 2.0", "checkpoint 2.x", "format 2.x, but this program reads 2.0"},
+             {"checkpoint 2.0", "checkpoint 2.0 new", "format 2.0 new, but this program reads 2.0"},
+             {"checkpoint 2.0", "checkpoint 3.0", "format 3.0, but this program reads 2.0"},
              {"bytes ", "bytes 9", "were expected"},
-             {"bytes ", "bytes 99999999999999999999", "not a number"},
-             {"bytes ", "bytes -", "not a number"},
-             {"table ", "table 9223372036854775807 9223372036854775807 ", "short or long"},
+             {"bytes ", "bytes 99999999999999999999", "its lines are not those of a"},
+             {"bytes ", "bytes -", "does not lie in a file"},
+             {"table ", "table 9223372036854775807 9223372036854775807 ", "its lines are not those of a"},
              {"table ", "table 9", "does not lie in a file"},
-             {"rest ", "rest z", "not a check"},
+             {"rest ", "rest z", "its lines are not those of a"},
          }) {
         expect_refused(full_, [&] { edit(full_, same, with(from, to)); }, {"all.h5", fault});
     }
@@ -241,24 +239,24 @@ TEST_F(Edited, AShardHasTheSlabsOfThePlan) {
         expect_refused(step_, [&] { edit_shard(table, same); }, {shard_.filename(), fault});
     };
     expect([](const std::string& text) { return swapped(text, "\"slabs\":["); },
-           "lists tensor 'model/a' in another order than the manifest");
-    expect(with("\"offset\":[0,0]", "\"offset\":[1,0]"), "disagree about tensor 'model/a'");
-    expect(with("\"size\":[4,3]", "\"size\":[3,3]"), "disagree about tensor 'model/a'");
-    expect(with("\"type\":\"f32\"", "\"type\":\"u32\""), "disagree about tensor 'model/a'");
-    expect(with("\"tensor\":\"model/a\"", "\"tensor\":\"model/c\""), "disagree about tensor 'model/c'");
+           "disagree: tensor 'model/b' in the one, tensor 'model/a' in the other");
+    expect(with("\"offset\":[0,0]", "\"offset\":[1,0]"), "disagree: tensor 'model/a' in the one");
+    expect(with("\"size\":[4,3]", "\"size\":[3,3]"), "disagree: tensor 'model/a' in the one");
+    expect(with("\"type\":\"f32\"", "\"type\":\"u32\""), "disagree: tensor 'model/a' in the one");
+    expect(with("\"tensor\":\"model/a\"", "\"tensor\":\"model/c\""), "disagree: tensor 'model/c' in the one");
     expect(
         [](const std::string& text) {
             const size_t line = text.find("\n{") + 1;
             return text.substr(0, line) + text.substr(text.find("\n{", line) + 1);
         },
-        "its table lacks tensor 'model/a'");
+        "disagree: tensor 'model/b' in the one, tensor 'model/a' in the other");
 }
 
 TEST_F(Edited, AManifestHoldsTogether) {
     for (const auto& [from, to, fault] : std::initializer_list<std::array<const char*, 3>>{
              {"\"grid\":[2]", "\"grid\":[1,1,1,1,1,1,1,1,2]", "is not a valid grid"},
              {"\"grid\":[2]", "\"grid\":[1]", "cuts that do not fit the grid"},
-             {"\"grid\":[2],", "", "the file name '' is empty"},
+             {"\"grid\":[2],", "", "without a grid"},
              {"\"cuts\":[[0,2,0]]", "\"cuts\":[[0,3,0]]", "cuts that do not fit"},
              {"\"cuts\":[[0,2,0]]", "\"cuts\":[[0,2,1]]", "cuts that do not fit"},
              {"\"cuts\":[[0,2,0]]", "\"cuts\":[[2,2,0]]", "cuts that do not fit"},
@@ -269,7 +267,6 @@ TEST_F(Edited, AManifestHoldsTogether) {
              {"\"name\":\"model/b\"", "\"name\":\"elements/f32\"", "is reserved"},
              {"\"name\":\"model/b\"", "\"name\":\"model/\\u0007\"", "control character"},
              {"\"name\":\"tokenizer.json\"", "\"name\":\"../tokenizer.json\"", "not a plain file name"},
-             {"\"files\":[\n{", "\"files\":[\n{\"name\":\"a.h5\",", "has a name of its own"},
              {"\"step\":7", "\"step\":8", "rename it to step-00000008"},
              {"\"step\":7", "\"step\":7,\"step\":7", "occurs twice"},
          }) {
@@ -283,17 +280,17 @@ TEST_F(Edited, AManifestKeepsTheOrderOfItsShardsAndTensors) {
         expect_refused(step_, [&] { edit(manifest_, table, same); }, {shard_.filename(), fault});
     };
     expect("\"files\":[", "foreign shard");
-    expect("\"tensors\":[", "in another order than the manifest");
+    expect("\"tensors\":[", "disagree: tensor 'model/a' in the one, tensor 'model/b' in the other");
 }
 
 TEST_F(Edited, AFullFileHoldsWholeTensors) {
     for (const auto& [from, to, fault] : std::initializer_list<std::array<const char*, 3>>{
              {"\"files\":[", "\"grid\":[1],\n\"files\":[", "both slabs and cuts"},
-             {"\"file\":-1", "\"file\":0", "file 0 of 0"},
-             {"\"size\":[8,3]", "\"size\":[7,3]", "cover 21 of its 24"},
-             {"\"shape\":[8,3]", "\"shape\":[8,4]", "cover 24 of its 32"},
+             {"\"file\":-1", "\"file\":0", "its slab names file 0"},
+             {"\"size\":[8,3]", "\"size\":[7,3]", "[7, 3] of shape [8, 3]"},
+             {"\"shape\":[8,3]", "\"shape\":[8,4]", "[8, 3] of shape [8, 4]"},
              {"\"files\":[", "\"files\":[{\"bytes\":512,\"check\":\"ffffffffffffffffffffffffffffffff\"}",
-              "file name"},
+              "without a grid"},
          }) {
         expect_refused(full_, [&] { edit(full_, with(from, to), same); }, {"all.h5", fault});
     }

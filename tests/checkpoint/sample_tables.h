@@ -7,8 +7,8 @@ namespace argosy::checkpoint {
 
 inline constexpr TableFile kSampleFile{.num_bytes = 2000};  // the file that they stand in
 
-/// As steps of format 1 have it: every slab is listed.
-inline Manifest sample_listing() {
+/// Of a full file.
+inline Manifest sample_full() {
     const TensorInfo a{.name = "model/a", .type = ElementType::Float32, .shape = {4, 6}};
     const TensorInfo b{.name = "model/b", .type = ElementType::BFloat16, .shape = {}};
     const TensorInfo none{.name = "model/none", .type = ElementType::Int64, .shape = {0, 5}};
@@ -21,21 +21,17 @@ inline Manifest sample_listing() {
                         .model = R"({"type":"llama","hidden":64,"list":[1,2.5,null]})",
                         .config = "[training]\nsteps = 7\n",
                         .state = "{}"},
-        .files = {{"one.h5", 1000, {3, 4}}, {"two.h5", 1000, {5, 6}}},
         .assets = {{"vocabulary", 700, 100, {7, 8}}, {"merges", 800, 0, {9, 9}}, {"other", 800, 1, {9, 9}}},
-        .tensors = {{a,
-                     {{.file = 0, .slab = {{0, 0}, {2, 6}}, .at = 600, .hash = {10, 11}},
-                      {.file = 1, .slab = {{2, 0}, {2, 6}}, .at = 601, .hash = {12, 13}}}},
-                    {b, {{.file = 0, .slab = {{}, {}}, .at = 680, .hash = {14, 15}}}},
+        .tensors = {{a, {{.slab = {{0, 0}, {4, 6}}, .at = 512, .hash = {10, 11}}}},
+                    {b, {{.slab = {{}, {}}, .at = 680, .hash = {14, 15}}}},
                     {none, {}}}};
 }
 
 /// Of a step: a grid of 2 x 2 writers.
 inline Manifest sample_manifest() {
-    Manifest manifest = sample_listing();
+    Manifest manifest = sample_full();
     const std::vector<StoredTensor> tensors = std::move(manifest.tensors);
     manifest.tensors.clear();
-    manifest.files.clear();
     for (int i = 0; i < 4; ++i) manifest.files.push_back({shard_name(i, 4), 1000, {3, 4}});
     manifest.plan = {.grid = {2, 2},
                      .tensors = {{tensors[0].info, {{.dim = 1, .parts = 2}, {.dim = 0, .parts = 2}}},
@@ -44,19 +40,10 @@ inline Manifest sample_manifest() {
     return manifest;
 }
 
-inline Manifest sample_full() {
-    Manifest full = sample_listing();
-    full.files.clear();
-    full.tensors[0].slabs = {{.slab = {{0, 0}, {4, 6}}, .at = 512, .hash = {10, 11}}};
-    full.tensors[1].slabs[0].file = StoredSlab::kThisFile;
-    return full;
-}
-
 inline ShardTable sample_shard() {
-    const Manifest manifest = sample_listing();
+    const Manifest manifest = sample_full();
     ShardTable shard{.set = manifest.set, .tensors = manifest.tensors};
     shard.tensors[0].slabs = {{.slab = {{2, 0}, {2, 6}}, .at = 600, .hash = {12, 13}}};
-    shard.tensors[1].slabs[0].file = StoredSlab::kThisFile;
     return shard;
 }
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "checkpoint/element_layout.h"
 #include "checkpoint/sample.h"
 #include "expect_error.h"
 #include "h5/file.h"

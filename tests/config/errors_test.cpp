@@ -497,34 +497,6 @@ TEST(Errors, ValidationRunsWithTheMicrobatchesOfTraining) {
     EXPECT_EQ(error_of({"--validation.seq_len=2049"}), "no error");
 }
 
-TEST(Errors, ModelPartsAreListsOfNames) {
-    const std::string key = "parallelism.module_fqns_per_model_part";
-    for (const char* word : {"a,b", "[a,b]", "[[a],b]", "[[a][b]]", "[[a],]", "[[a]", ""}) {
-        EXPECT_EQ(error_of({"--" + key, word}),
-                  key + " on the command line must be a list of lists of strings, but is '" + word + "'");
-    }
-    EXPECT_EQ(
-        file_error("[parallelism]\nmodule_fqns_per_model_part = [[\"a\"], [1]]\n"),
-        key + " in F:2 must be a list of lists of strings, but is a list with elements of another type");
-    EXPECT_EQ(file_error("[parallelism]\nmodule_fqns_per_model_part = [\"a\"]\n"),
-              key + " in F:2 must be a list of lists of strings, but is the list [\"a\"]");
-}
-
-TEST(Errors, ModelPartsExcludeOtherKeysThatPlaceLayers) {
-    const std::string key = "parallelism.module_fqns_per_model_part";
-    for (const auto& [other, word] : {std::pair{"parallelism.pipeline_parallel_layers_per_stage", "4,3"},
-                                      {"parallelism.pipeline_parallel_first_stage_less_layers", "2"},
-                                      {"parallelism.pipeline_parallel_last_stage_less_layers", "0"}}) {
-        EXPECT_EQ(error_of({"--" + key, "[[a],[b]]", std::string("--") + other, word,
-                            "--parallelism.pipeline_parallel_degree=2"}),
-                  key + " excludes " + other + ", because both place layers; remove one of the two");
-    }
-    EXPECT_EQ(error_of({"--" + key, "[[a],[b]]", "--parallelism.pipeline_parallel_degree=3"}),
-              key +
-                  " lists 2 stages, but parallelism.pipeline_parallel_degree is 3; give each rank as many "
-                  "stages");
-}
-
 TEST(Errors, WarmupWithinAnExplicitTotal) {
     EXPECT_EQ(error_of({"--lr_scheduler.total_steps", "100"}),
               "lr_scheduler.warmup_steps = 200 exceeds lr_scheduler.total_steps = 100; lower the first");

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "base/nearest.h"
+#include "base/text.h"
 #include "config/choices.h"
 #include "config/config_file.h"
 #include "config/parse.h"

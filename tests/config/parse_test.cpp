@@ -71,23 +71,6 @@ TEST(Parse, ListsOfChoicesToo) {
         parse_command_line({"--config", empty.path()}).config.checkpoint.exclude_from_loading.empty());
 }
 
-TEST(Parse, ListsOfLists) {
-    using Parts = std::vector<std::vector<std::string>>;
-    const Parts expected = {{"a", "b.0"}, {"c"}, {}};
-    const auto parts = [](const CommandLine& line) {
-        return line.config.parallelism.module_fqns_per_model_part;
-    };
-    const std::string key = "--parallelism.module_fqns_per_model_part";
-    for (const char* text : {"[[a,b.0],[c],[]]", "[[\"a\", \"b.0\"], [\"c\"] , []]"}) {
-        EXPECT_EQ(parts(parse_command_line({key, text})), expected) << text;
-    }
-    const ConfigFile file("[parallelism]\nmodule_fqns_per_model_part = [[\"a\", \"b.0\"], [\"c\"], []]\n");
-    EXPECT_EQ(parts(parse_command_line({"--config", file.path()})), expected);
-    EXPECT_TRUE(parts(parse_command_line({key, "[]"})).empty());
-    const ConfigFile empty("[parallelism]\nmodule_fqns_per_model_part = []\n");
-    EXPECT_TRUE(parts(parse_command_line({"--config", empty.path()})).empty());
-}
-
 TEST(Parse, AnIntegerIsANumberToo) {
     const ConfigFile file("[optimizer]\nlr = 1\n");
     EXPECT_EQ(parse_command_line({"--config", file.path()}).config.optimizer.lr, 1.0);

@@ -30,8 +30,6 @@ inline Value sample_value(const Field& field) {
             if (field.limits.choices.empty()) return std::vector<std::string>{"one_key", "an_object.key"};
             if (field.key == "model.converters") return std::vector<std::string>{field.limits.choices.back()};
             return std::vector<std::string>{field.limits.choices.back(), field.limits.choices.front()};
-        case ValueType::NameLists:
-            return std::vector<std::vector<std::string>>{{"a", "b.0"}, {"c"}, {}, {"d"}};
         case ValueType::Mixture:
             return std::vector<MixtureSource>{{"a, {b}.h5", 0.1 + 0.2}, {"c=d", 3}};
     }
@@ -47,7 +45,6 @@ inline JobConfig sample_config() {
     for (const Section& section : schema()) {
         for (const Field& field : section.fields) field.set(config, sample_value(field));
     }
-    config.parallelism.module_fqns_per_model_part.clear();
     config.model.converters.clear();
     config.float8 = {};
     config.mx = {};

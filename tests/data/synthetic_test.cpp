@@ -115,7 +115,7 @@ TEST(AgreementSentence, FormsDifferOnlyInTheirVerb) {
     for (int i = 0; i < 500; ++i) {
         RandomStream random(1, "test", i);
         const AgreementSentence sentence = agreement_sentence(random);
-        plural += sentence.number == GrammaticalNumber::Plural;
+        plural += sentence.is_plural;
         EXPECT_NE(sentence.right(), sentence.wrong());
         EXPECT_EQ(sentence.right().substr(sentence.right().find(' ')),
                   sentence.wrong().substr(sentence.wrong().find(' ')));
@@ -128,7 +128,7 @@ TEST(Story, ItsLastWordOccursEarlier) {
     std::set<std::string> last_words;
     for (int i = 0; i < 300; ++i) {
         RandomStream random(1, "test", i);
-        const Story story = random_story(random, random_cast(random));
+        const Story story = random_story(random);
         EXPECT_NE(story.text.find(" " + story.last_word), std::string::npos)
             << story.text << " " << story.last_word;
         EXPECT_EQ(story.last_word.find(' '), std::string::npos);

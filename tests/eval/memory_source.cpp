@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "layout/initial.h"
+#include "layout/param_spec.h"
 #include "model/parameter.h"
 
 namespace argosy::testing {

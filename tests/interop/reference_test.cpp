@@ -7,7 +7,7 @@
 
 #include "h5/file.h"
 #include "interop/conversions.h"
-#include "layout/initial.h"
+#include "layout/param_spec.h"
 #include "model/parameter.h"
 
 namespace argosy::interop {

@@ -1,4 +1,4 @@
-#include "layout/initial.h"
+#include "layout/param_spec.h"
 
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ float element(const char* name, uint64_t seed, int64_t number, double deviation)
                   {{number / kColumns, number % kColumns}, {1, 1}}, seed)[0];
 }
 
-// The bits come from an implementation of initial.h's formula in another language.
+// The bits come from an implementation of initial_values()'s formula in another language.
 TEST(InitialValues, MatchAnotherImplementation) {
     EXPECT_EQ(element("layers.0.attention.wq.weight", 42, 0, 0.02), -0x1.d5dae2p-6F);
     EXPECT_EQ(element("layers.0.attention.wq.weight", 42, 1, 0.02), 0x1.0b75b4p-8F);

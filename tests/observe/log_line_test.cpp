@@ -89,9 +89,6 @@ TEST(LogLine, NamesThePeakOfUtilisation) {
     EXPECT_EQ(unknown.find("MFU"), std::string::npos);
     EXPECT_EQ(unknown.find("of GEMM"), std::string::npos);
     EXPECT_NE(unknown.find("  32.00 TFLOP/s"), std::string::npos) << unknown;
-    StepWindow window = sample_window();
-    window.step_seconds = 2;
-    EXPECT_NE(live_text(window, measured_job()).find("MFU   3.2%  of GEMM   4.0%"), std::string::npos);
 }
 
 TEST(PeakLine, HasTheDatasheetsPeakIfKnown) {
@@ -106,13 +103,6 @@ TEST(LogLine, CountsSkippedUpdatesAndRetriesBeforeMostOtherFigures) {
     EXPECT_TRUE(log_line(window, sample_job()).ends_with("MFU   3.2%  exposed  12%  skipped 3  ETA 1:02:03"));
     window.newest.memory.allocator = {.num_retries = 2};
     EXPECT_TRUE(log_line(window, sample_job()).ends_with("  MFU   3.2%  retries 2  skipped 3  ETA 1:02:03"));
-}
-
-TEST(LiveText, BeginsWithTheMostImportantFigures) {
-    StepWindow window = sample_window();
-    window.step_seconds = 4;  // the mean of steps that took longer than the newest
-    EXPECT_EQ(live_text(window, sample_job()),
-              "step     7/10000   0.1%  ETA 1:02:03  loss   3.2500    1.0k tok/s  MFU   1.6%    1.500 GiB");
 }
 
 TEST(LogLine, StaysAlignedOverOrdersOfMagnitude) {
@@ -157,15 +147,6 @@ TEST(LogLine, StaysAlignedOverOrdersOfMagnitude) {
         window.times.exposed_ms = {{"dp_shard x cp", 0.0}, {"tp", 0.0}};
         expect_aligned(window);
     }
-}
-
-TEST(LiveText, ASlowTypeHasAUtilisationOfItsOwn) {
-    JobFigures job = sample_job();
-    EXPECT_EQ(live_text(sample_window(), job).find(" of float32"), std::string::npos);
-    job.number_types[0] = "float32";
-    job.compute_datasheet.flops_per_second /= 10;
-    const std::string line = live_text(sample_window(), job);
-    EXPECT_LT(line.find("  MFU "), line.find("%  of float32 "));
 }
 
 }  // namespace

@@ -222,30 +222,6 @@ TEST(Place, RefusesAMiddleStageWithoutLayers) {
     EXPECT_NO_THROW(place_parameters(spec(), mesh_of(3, 1, 1, 1), {0, 5, 0}));
 }
 
-TEST(LayersOfParts, AreCounted) {
-    EXPECT_EQ(
-        layers_of_parts({{"tok_embeddings", "layers.0"}, {"layers.1"}, {"layers.2", "norm", "output"}}, 3),
-        (std::vector{1, 1, 1}));
-    EXPECT_EQ(layers_of_parts({{"tok_embeddings"}, {"layers.0", "layers.1"}, {"norm", "output"}}, 2),
-              (std::vector{0, 2, 0}));
-    EXPECT_EQ(layers_of_parts({{"tok_embeddings", "layers.0", "norm", "output"}}, 1), std::vector{1});
-}
-
-TEST(LayersOfParts, NameEachModuleOnceInOrder) {
-    const auto refused = [](const std::vector<std::vector<std::string>>& names, const auto&... parts) {
-        EXPECT_ERROR(layers_of_parts(names, 2), UserError, "module_fqns_per_model_part", parts...);
-    };
-    refused({{"tok_embeddings", "layers.0"}, {"norm", "output"}}, "'norm' in stage 1", "layers.1 follows");
-    refused({{"layers.0"}, {"layers.1", "norm", "output"}}, "'layers.0' in stage 0",
-            "tok_embeddings follows");
-    refused({{"tok_embeddings", "layers.0", "layers.0"}, {}}, "'layers.0' in stage 0", "layers.1 follows");
-    refused({{"tok_embeddings", "layers.0"}, {"layers.1", "norm", "lm_head"}}, "'lm_head'", "output follows");
-    refused({{"tok_embeddings", "layers.0"}, {"layers.1", "norm", "output", "norm"}}, "nothing follows");
-    refused({{"tok_embeddings", "layers.0"}, {"layers.1"}}, "leaves out norm");
-    refused({{"tok_embeddings", "layers.0"}, {"layers.1", "norm"}, {"output"}}, "stage 2", "one unit");
-    refused({{"tok_embeddings", "layers.0", "layers.1"}, {}, {"norm", "output"}}, "stage 1 without modules");
-}
-
 TEST(SplitLayers, ByHand) {
     EXPECT_EQ(split_layers(32, 1, 1, 1), std::vector{32});
     EXPECT_EQ(split_layers(32, 4, 0, 0), (std::vector{8, 8, 8, 8}));

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "expect_error.h"
-#include "layout/initial.h"
+#include "layout/param_spec.h"
 #include "parallel/unit_memory.h"
 #include "support/allocation_log.h"
 #include "support/communicator_double.h"

@@ -23,8 +23,7 @@ LAYOUTS = {
     "pp4_gpipe": (4, {PIPELINE: 4, SCHEDULE: "GPipe"}),
     "pp2_interleaved": (2, {PIPELINE: 2, SCHEDULE: "Interleaved1F1B"}),
     "pp2_interleaved_zb": (2, {PIPELINE: 2, SCHEDULE: "InterleavedZeroBubble"}),
-    "pp2_named_modules": (2, {PIPELINE: 2, "parallelism__module_fqns_per_model_part":
-                              "[[tok_embeddings,layers.0,layers.1,layers.2],[layers.3,norm,output]]"}),
+    "pp2_listed_layers": (2, {PIPELINE: 2, "parallelism__pipeline_parallel_layers_per_stage": "3,1"}),
     "pp2_zbv_tp2": (4, {PIPELINE: 2, TENSOR: 2, SCHEDULE: "ZBVZeroBubble"}),
     "cp2": (2, {CONTEXT: 2}),
     "cp2_fsdp2_ring": (4, {CONTEXT: 2, SHARD: 2, ROTATE: "ring"}),

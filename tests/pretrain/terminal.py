@@ -13,49 +13,6 @@ import time
 import run
 
 
-class Screen:
-    """The screen of a terminal with this many columns. It knows text, carriage return, line feed, erasing to the end of
-    the line, and the wrap into the next row. Any other control character is a failure."""
-
-    def __init__(self, columns):
-        self.columns, self.column = columns, 0
-        self.rows, self.wrapped = [""], [False]  # wrapped: the row goes on with the line of the row above
-
-    def feed(self, text):
-        for token in re.findall(r"\x1b\[?[\d;]*.|.", text, re.DOTALL):
-            if token == "\r":
-                self.column = 0
-            elif token == "\n":
-                self.next_row(wrapped=False)
-            elif token == "\x1b[K":
-                self.rows[-1] = self.rows[-1][:self.column]
-            else:
-                assert token.isascii() and token.isprintable(), f"the terminal was sent {token!r}"
-                self.put(token)
-
-    def put(self, letter):
-        if self.column == self.columns:
-            self.next_row(wrapped=True)
-            self.column = 0
-        row = self.rows[-1].ljust(self.column)
-        self.rows[-1] = row[:self.column] + letter + row[self.column + 1:]
-        self.column += 1
-
-    def next_row(self, wrapped):
-        self.rows.append("")
-        self.wrapped.append(wrapped)
-
-    def lines(self):
-        """The lines of the screen; rows of a wrapped line are joined."""
-        lines = []
-        for row, wrapped in zip(self.rows, self.wrapped):
-            if wrapped:
-                lines[-1] += row
-            else:
-                lines.append(row)
-        return lines
-
-
 def own_terminal():
     """Runs in the child: its stdin sends the interrupts. There is no core dump, which SIGQUIT would leave."""
     fcntl.ioctl(0, termios.TIOCSCTTY)
@@ -63,27 +20,22 @@ def own_terminal():
 
 
 class Terminal:
-    """A command that runs on its own terminal: `text` is all its output so far, and `screen` shows it."""
+    """A command that runs on its own terminal: `text` is all its output so far."""
 
-    def __init__(self, command, columns=100, **environment):
+    def __init__(self, command, **environment):
         self.master, slave = pty.openpty()
         # Keys are not echoed: an echo could appear in the middle of the program's output or after its end.
         attributes = termios.tcgetattr(slave)
         attributes[3] &= ~termios.ECHO
         termios.tcsetattr(slave, termios.TCSANOW, attributes)
-        self.text, self.screen, self.started = "", Screen(columns), time.monotonic()
-        self.resize(columns)
+        self.text, self.started = "", time.monotonic()
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
         inherited = {name: value for name, value in os.environ.items() if name not in ("TERM", "COLUMNS")}
         self.process = subprocess.Popen(
             [str(word) for word in command], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
             preexec_fn=own_terminal,
             env=inherited | {"OMP_NUM_THREADS": "1", "TERM": "xterm"} | environment)
         os.close(slave)
-
-    def resize(self, columns):
-        """Sets the width from now on. `screen` keeps the old width, because output sent earlier may not have arrived
-        yet."""
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
     def press(self, key):
         os.write(self.master, key)
@@ -98,7 +50,6 @@ class Terminal:
         except OSError:  # Linux reports the closed terminal like this
             more = b""
         self.text += more.decode()
-        self.screen.feed(more.decode())
         return bool(more)
 
     def wait_for(self, pattern, since=0):
@@ -108,7 +59,6 @@ class Terminal:
     def finish(self):
         while self.read():
             pass
-        self.seconds = time.monotonic() - self.started
         self.code = self.process.wait(run.LIMIT_SECONDS)
         return self
 

@@ -81,24 +81,6 @@ class TraceTest(run.PretrainTest):
         self.assertGreater(max(curve), 0.6 * step["memory_peak_gib"])
         self.assertLess(min(curve), max(curve))
 
-    def cost_of_a_trace(self, name, **settings):
-        """(number of events, percent of the step), as the log says; the step itself is of two ranks."""
-        done = self.run_ranks(2, *self.small(name, profiling__enable_profiling=True, profiling__profile_freq=4, **settings))
-        self.assert_code(done, 0)
-        found = re.search(r"trace of step 4: (\d+) events of ([\d.]+) us, ([\d.]+) % of the step", done.stderr)
-        self.assertTrue(found, done)
-        print(found[0], file=sys.stderr)
-        self.assertGreater(float(found[2]), 0.05, "a clock alone takes half of that")
-        events = self.traces(name, 4)["rank-00000.json"]
-        self.assertEqual(int(found[1]), len([event for event in events if event["ph"] != "M"]))
-        return float(found[3])
-
-    def test_a_trace_takes_less_than_a_percent_of_a_step(self):
-        """On a step of a realistic size: some 0.3 s of computation. The tiny one shows that the share depends on the step."""
-        large = self.cost_of_a_trace("large", training__seq_len=1024, training__local_batch_size=4)
-        self.assertLess(large, 1)
-        self.assertGreater(self.cost_of_a_trace("tiny", training__seq_len=8), 2 * large)
-
     def test_merged_trace(self):
         self.trained("run", profiling__enable_profiling=True, profiling__profile_freq=4)
         folder = self.folder / "run/profile_traces/step-00000004"

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "resume/checkpoint_setup.h"
+#include "resume/checkpointer.h"
 #include "scratch_folder.h"
 
 namespace argosy::resume {

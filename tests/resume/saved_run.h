@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "resume/checkpoint_setup.h"
 #include "resume/checkpointer.h"
 #include "resume/restore.h"
 #include "resume/run_state.h"

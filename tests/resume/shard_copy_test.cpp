@@ -1,5 +1,4 @@
 // Who writes what of a tensor that several ranks hold, and the copy that is written.
-#include "resume/shard_copy.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -348,11 +348,6 @@ TEST(TrainerOptions, SeveralStagesOnARank) {
     EXPECT_ERROR(layers(), UserError, "layers_per_stage = 7", "5 stages", "2 ranks");
     config.parallelism.pipeline_parallel_layers_per_stage = {10, 10, 6, 6};
     EXPECT_EQ(layers(), (std::vector{10, 10, 6, 6}));
-    config.model.flavor = "debugmodel";  // 4 layers
-    config.parallelism.pipeline_parallel_layers_per_stage = {};
-    config.parallelism.module_fqns_per_model_part = {
-        {"tok_embeddings"}, {"layers.0", "layers.1"}, {"layers.2"}, {"layers.3", "norm", "output"}};
-    EXPECT_EQ(layers(), (std::vector{0, 2, 1, 1}));
 }
 
 TEST(TrainerOptions, EveryScheduleOfTheConfigurationExists) {

@@ -13,11 +13,11 @@ MAX_P90_FUNCTION_LINES = 20
 # Lines of sources in a wing, and why it has as many. A change that leaves fewer lowers its budget. One that needs more writes here
 # what the lines are worth to a user, and what was looked at to remove instead.
 BUDGETS = {
-    "lib/ground": (3850, "errors, files, text, the one reader of JSON with the checks of its fields; the arithmetic of meshes and slabs"),
+    "lib/ground": (3600, "errors, files, text, the one reader of JSON with the checks of its fields; the arithmetic of meshes and slabs"),
     "lib/platform": (10550, "six wrappers, four of them with a twin for builds without CUDA; the watchdog and collectives"),
     "lib/numerics": (12800, "kernels twice, for processors and GPUs; each operation with its backward; four families of models"),
-    "lib/files": (13800, "three kinds of tokenizers and four forms of data, as other programs have them; checkpoints; conversion"),
-    "lib/trainer": (19600, "parallelism and its schedules, the step, metrics and diagnosis, files of other programs, saving"),
+    "lib/files": (13350, "three kinds of tokenizers and four forms of data, as other programs have them; checkpoints; conversion"),
+    "lib/trainer": (19200, "parallelism and its schedules, the step, metrics and diagnosis, files of other programs, saving"),
     "lib/tools": (17300, "the plan, the tasks of lm-evaluation-harness, collectives measured, the checks of nodes"),
     "apps": (2000, "six executables: the command line, and the order of the parts"),
 }

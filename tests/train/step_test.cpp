@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-#include "layout/initial.h"
+#include "layout/param_spec.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 

@@ -41,12 +41,6 @@ Manifest read_manifest(const InputFile& file) {
         throw UserError("{}: its user block says '{}', but its table lists {} shards", file.place(),
                         name(file.block().kind), manifest.files.size());
     }
-    const bool has_grid = !full && file.block().major >= 2;
-    if (manifest.lists_slabs() == has_grid) {
-        throw UserError("{}: a {} of format {} {} a \"grid\", but its table {}", file.place(),
-                        name(file.block().kind), file.block().major, has_grid ? "has" : "does not have",
-                        has_grid ? "has none" : "has one");
-    }
     return manifest;
 }
 
@@ -72,6 +66,31 @@ void check_inside(const TensorInfo& tensor, const layout::Slab& slab, size_t out
     }
 }
 
+/// The slabs in a shard's own table. UserError if they are not those of the plan.
+std::vector<Checkpoint::Files::LocatedSlab> read_slabs(const Manifest& manifest, int file,
+                                                       const InputFile& bytes) {
+    const ShardTable table = read_shard_table(bytes, manifest.set);
+    const auto refuse = [&](const std::string& listed, const std::string& planned) {
+        throw UserError(
+            "{}: its table and the manifest disagree: tensor '{}' in the one, tensor '{}' in the other",
+            bytes.place(), listed, planned);
+    };
+    std::vector<Checkpoint::Files::LocatedSlab> located;
+    auto next = table.tensors.begin();
+    for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
+        const CutTensor& cut = manifest.plan.tensors[tensor];
+        const std::optional<layout::Slab> slab = slab_of(manifest.plan.grid, cut, file);
+        if (!slab) continue;
+        if (next == table.tensors.end()) refuse("", cut.info.name);
+        if (next->info != cut.info || next->slabs.empty() || next->slabs.front().slab != *slab)
+            refuse(next->info.name, cut.info.name);
+        located.push_back({tensor, next->slabs.front().at, next->slabs.front().hash});
+        ++next;
+    }
+    if (next != table.tensors.end()) refuse(next->info.name, "");
+    return located;
+}
+
 }  // namespace
 
 Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int file) {
@@ -84,11 +103,9 @@ Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int
             "{} is a foreign shard: it has {} bytes and the check {}, and the manifest expects {} and {}",
             bytes.place(), block.num_bytes, block.check.hex(), expected.num_bytes, expected.check.hex());
     }
-    if (block.kind != FileKind::Shard || block.major != own.block().major) {
-        throw UserError("{} is no shard of format {}: its user block says '{}' of format {}", bytes.place(),
-                        own.block().major, name(block.kind), block.major);
-    }
-    if (block.set) check_save(bytes, *block.set, manifest.set);
+    if (block.kind != FileKind::Shard)
+        throw UserError("{} is no shard: its user block says '{}'", bytes.place(), name(block.kind));
+    check_save(bytes, *block.set, manifest.set);
     return shards_.emplace(file, Shard{std::move(bytes), {}}).first->second;
 }
 
@@ -104,36 +121,6 @@ const std::vector<Checkpoint::Files::LocatedSlab>& Checkpoint::Files::slabs(cons
     Shard& found = shard(manifest, file);
     if (!found.slabs) found.slabs = read_slabs(manifest, file, found.bytes);
     return *found.slabs;
-}
-
-std::vector<Checkpoint::Files::LocatedSlab> Checkpoint::Files::read_slabs(const Manifest& manifest, int file,
-                                                                          const InputFile& bytes) const {
-    const ShardTable table = read_shard_table(bytes, manifest.set);
-    std::vector<LocatedSlab> located;
-    for (const StoredTensor& stored : table.tensors) {
-        const auto found = tensors.find(stored.info.name);
-        const CutTensor* cut = found == tensors.end() ? nullptr : &manifest.plan.tensors[found->second];
-        const bool as_planned = cut && cut->info == stored.info && !stored.slabs.empty() &&
-                                slab_of(manifest.plan.grid, *cut, file) == stored.slabs.front().slab;
-        if (!as_planned) {
-            throw UserError("{}: its table and the manifest disagree about tensor '{}'", bytes.place(),
-                            stored.info.name);
-        }
-        if (!located.empty() && located.back().tensor > found->second) {
-            throw UserError("{}: its table lists tensor '{}' in another order than the manifest",
-                            bytes.place(), stored.info.name);
-        }
-        located.push_back({found->second, stored.slabs.front().at, stored.slabs.front().hash});
-    }
-    size_t next = 0;  // index into `located`
-    for (size_t tensor = 0; tensor < manifest.plan.tensors.size(); ++tensor) {
-        const CutTensor& cut = manifest.plan.tensors[tensor];
-        const bool listed = next < located.size() && located[next].tensor == tensor;
-        next += listed;
-        if (!listed && slab_of(manifest.plan.grid, cut, file))
-            throw UserError("{}: its table lacks tensor '{}'", bytes.place(), cut.info.name);
-    }
-    return located;
 }
 
 Checkpoint::Checkpoint(const fs::path& path)
@@ -157,7 +144,7 @@ size_t Checkpoint::index_of(const TensorInfo& tensor) const {
 /// Visits the slabs of a tensor that share elements with `wanted`.
 void Checkpoint::for_each_stored(size_t tensor, const layout::Slab& wanted,
                                  const std::function<void(const StoredSlab&)>& visit) const {
-    if (manifest_.lists_slabs()) {
+    if (manifest_.is_full()) {
         for (const StoredSlab& stored : manifest_.tensors[tensor].slabs)
             if (intersection(stored.slab, wanted)) visit(stored);
         return;
@@ -188,7 +175,7 @@ std::vector<StoredSlab> Checkpoint::slabs(const TensorInfo& tensor) const {
 
 int64_t Checkpoint::num_slabs(const TensorInfo& tensor) const {
     const size_t index = index_of(tensor);
-    if (manifest_.lists_slabs()) return std::ssize(manifest_.tensors[index].slabs);
+    if (manifest_.is_full()) return std::ssize(manifest_.tensors[index].slabs);
     int64_t count = 0;
     for_each_slab(manifest_.plan.grid, manifest_.plan.tensors[index], layout::whole(tensor.shape),
                   [&](int, const layout::Slab&) { ++count; });

@@ -20,9 +20,9 @@ class Checkpoint : public TensorSource {
   public:
     struct Files;  // private to this room
 
-    /// UserError if the manifest or the user block is damaged, of another major version than this program
-    /// reads, or not of this format, or if the folder's name is that of another step. The message names the
-    /// file, and the expected and found values.
+    /// UserError if the manifest or the user block is damaged, or not of the format that this program reads,
+    /// or if the folder's name is that of another step. The message names the file, and the expected and
+    /// found values.
     explicit Checkpoint(const std::filesystem::path& path);
     ~Checkpoint() override;
 

@@ -40,7 +40,6 @@ struct Checkpoint::Files {
         std::optional<std::vector<LocatedSlab>> slabs;
     };
     Shard& shard(const Manifest& manifest, int file);
-    std::vector<LocatedSlab> read_slabs(const Manifest& manifest, int file, const InputFile& bytes) const;
 
     std::mutex mutex_;
     std::unordered_map<int, Shard> shards_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
-#include <map>
 
 #include "base/error.h"
 #include "checkpoint/checkpoint_files.h"
@@ -17,37 +16,6 @@ struct FileSlab {
     StoredSlab stored;
     ByteRange bytes() const { return {stored.at, stored.slab.num_elements() * size_bytes(tensor->type)}; }
 };
-
-/// The slabs that the manifest lists, by file.
-std::map<int, std::vector<FileSlab>> listed_slabs(const Manifest& manifest) {
-    std::map<int, std::vector<FileSlab>> slabs;
-    for (const StoredTensor& tensor : manifest.tensors) {
-        for (const StoredSlab& slab : tensor.slabs) slabs[slab.file].push_back({&tensor.info, slab});
-    }
-    return slabs;
-}
-
-/// Compares a shard's table with the slabs that the manifest lists for the shard. UserError if they differ.
-void check_listed(const InputFile& shard, const Manifest& manifest, const std::vector<FileSlab>& slabs) {
-    const ShardTable table = read_shard_table(shard, manifest.set);
-    std::map<std::string, StoredTensor> expected;
-    for (const FileSlab& slab : slabs) {
-        expected[slab.tensor->name] = {*slab.tensor, {slab.stored}};
-        expected[slab.tensor->name].slabs[0].file = StoredSlab::kThisFile;
-    }
-    for (const StoredTensor& tensor : table.tensors) {
-        if (tensor.slabs.empty()) continue;
-        const auto found = expected.find(tensor.info.name);
-        if (found == expected.end() || found->second != tensor) {
-            throw UserError("{}: its table and the manifest disagree about tensor '{}'", shard.place(),
-                            tensor.info.name);
-        }
-        expected.erase(found);
-    }
-    if (!expected.empty()) {
-        throw UserError("{}: its table lacks tensor '{}'", shard.place(), expected.begin()->first);
-    }
-}
 
 void check_rest(const InputFile& file, std::vector<ByteRange> checked) {
     checked.push_back(file.table_file().table);
@@ -77,14 +45,8 @@ std::string lost_tensors(const Manifest& manifest, int file, const std::filesyst
     if (file == StoredSlab::kThisFile) return "";
     const std::string* first = nullptr;
     int64_t count = 0;
-    const auto add = [&](const TensorInfo& tensor) {
-        if (count++ == 0) first = &tensor.name;
-    };
-    for (const StoredTensor& tensor : manifest.tensors) {
-        if (std::ranges::find(tensor.slabs, file, &StoredSlab::file) != tensor.slabs.end()) add(tensor.info);
-    }
     for (const CutTensor& tensor : manifest.plan.tensors) {
-        if (slab_of(manifest.plan.grid, tensor, file)) add(tensor.info);
+        if (slab_of(manifest.plan.grid, tensor, file) && count++ == 0) first = &tensor.info.name;
     }
     if (count == 0) return "";
     std::error_code unknown;
@@ -101,7 +63,7 @@ void note_failure(const std::exception& error, bool* unreadable) {
 class FaultSearch {
   public:
     FaultSearch(Checkpoint::Files& files, const Manifest& manifest, bool* unreadable)
-        : files_(files), manifest_(manifest), unreadable_(unreadable), listed_(listed_slabs(manifest)) {}
+        : files_(files), manifest_(manifest), unreadable_(unreadable) {}
 
     void check_file(int number) {
         const InputFile* file = nullptr;
@@ -122,7 +84,6 @@ class FaultSearch {
             std::vector<ByteRange> checked;
             for (const FileSlab& slab : slabs) checked.push_back(slab.bytes());
             for (const StoredAsset& asset : assets) checked.push_back({asset.at, asset.num_bytes});
-            if (manifest_.lists_slabs() && !own) check_listed(*file, manifest_, slabs);
             check_rest(*file, std::move(checked));
             return std::string();
         });
@@ -145,9 +106,12 @@ class FaultSearch {
     }
 
     std::vector<FileSlab> slabs_of(int file) {
-        if (manifest_.lists_slabs()) return listed_[file];
         std::vector<FileSlab> slabs;
-        if (file == StoredSlab::kThisFile) return slabs;
+        if (file == StoredSlab::kThisFile) {
+            for (const auto& [info, stored] : manifest_.tensors)
+                for (const StoredSlab& slab : stored) slabs.push_back({&info, slab});
+            return slabs;
+        }
         for (const Checkpoint::Files::LocatedSlab& each : files_.slabs(manifest_, file)) {
             const CutTensor& tensor = manifest_.plan.tensors[each.tensor];
             slabs.push_back(
@@ -159,7 +123,6 @@ class FaultSearch {
     Checkpoint::Files& files_;
     const Manifest& manifest_;
     bool* unreadable_;
-    std::map<int, std::vector<FileSlab>> listed_;
     std::vector<std::string> faults_;
 };
 

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/raw_file.h"
-#include "checkpoint/element_layout.h"
 #include "checkpoint/output_file.h"
+#include "checkpoint/save_plan.h"
 
 namespace argosy::checkpoint {
 namespace {

@@ -52,7 +52,7 @@ void describe(h5::File& file, FileKind kind, const Description& description) {
     const auto set_text = [&](const char* name, const std::string& text) {
         if (text.size() <= kMaxBytes) file.set_attribute(name, text);
     };
-    file.set_attribute("format", fmt::format("{}{}.{}", kMagic, kFormatMajor, kFormatMinor));
+    file.set_attribute("format", fmt::format("{}{}", kMagic, kFormat));
     file.set_attribute("kind", name(kind));
     file.set_attribute("program", description.program);
     file.set_attribute("step", description.step);

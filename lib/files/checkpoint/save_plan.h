@@ -6,12 +6,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "checkpoint/hash.h"
 #include "checkpoint/tensor_source.h"
+#include "h5/element_type.h"
 
 namespace argosy::checkpoint {
 
@@ -70,5 +72,19 @@ void for_each_slab(const std::vector<int>& grid, const CutTensor& tensor, const 
 /// "shard-00003-of-00008.h5". Shards of more than 1,000 writers are in folders of 1,000, because file systems
 /// and tools are slow in large folders: "shards-00012/shard-12345-of-16384.h5".
 std::string shard_name(int writer, int num_writers);
+
+/// Private to this room: the places of the elements in the shards of a save. A shard has one dataset for each
+/// element type, with all its elements of this type. The slabs of a tensor begin at the same element in all
+/// shards, so that one HDF5 selection covers many of them.
+struct ElementLayout {
+    std::vector<int64_t> begin;  // first element of each tensor's slabs
+    /// The number of elements of each writer's dataset, gaps included.
+    std::map<ElementType, std::vector<int64_t>, h5::FileOrder> num_elements;
+};
+ElementLayout element_layout(const SavePlan& plan);
+
+/// "elements/f32": the name of a shard's dataset. In a manifest this is the view of the datasets of all
+/// shards, of shape [grid..., longest dataset].
+std::string elements_name(ElementType type);
 
 }  // namespace argosy::checkpoint

@@ -1,6 +1,6 @@
 // The text of tables. Each record has one function fields(), which names its keys in the order of the text,
 // for the Printer as for the Reader. Hashes have a fixed width, so the length of a table does not depend on
-// them. Unknown keys are ignored, because newer minor versions may add keys.
+// them. Unknown keys are ignored, because newer programs may add keys.
 #include "checkpoint/table.h"
 
 #include <fmt/format.h>
@@ -208,18 +208,7 @@ void take_item(Manifest& manifest, const std::string& key, const Reader& reader)
     if (key == "tensors" && reader.has("cuts")) return fields(reader, manifest.plan.tensors.emplace_back());
     if (key == "tensors") return fields(reader, manifest.tensors.emplace_back());
     if (key == "assets") return fields(reader, manifest.assets.emplace_back());
-    StoredFile& file = manifest.files.emplace_back();
-    if (reader.has("name")) reader("name", file.name);
-    fields(reader, file);
-}
-
-/// In format 2 the name of a shard follows from its number.
-void name_files(std::vector<StoredFile>& files, const std::string& place) {
-    for (size_t i = 0; i < files.size(); ++i) {
-        if (!files[i].name.empty())
-            throw UserError("{}: file '{}' has a name of its own", place, files[i].name);
-        files[i].name = shard_name(static_cast<int>(i), static_cast<int>(files.size()));
-    }
+    fields(reader, manifest.files.emplace_back());
 }
 
 }  // namespace
@@ -239,19 +228,16 @@ std::string to_json(const Manifest& manifest) {
     Printer print;
     print("set", manifest.set);
     fields(print, manifest.description);
-    if (!manifest.lists_slabs()) {
+    if (!manifest.is_full()) {
         print.new_line();
         print("grid", manifest.plan.grid);
     }
     print.new_line();
-    print.list("files", manifest.files, kOwnLines, [&](Printer& item, const StoredFile& file) {
-        if (manifest.lists_slabs()) item("name", file.name);
-        fields(item, file);
-    });
+    print.list("files", manifest.files, kOwnLines, kAllFields);
     print.new_line();
     print.list("assets", manifest.assets, kOwnLines, kAllFields);
     print.new_line();
-    if (manifest.lists_slabs()) {
+    if (manifest.is_full()) {
         print.list("tensors", manifest.tensors, kOwnLines, kAllFields);
     } else {
         print.list("tensors", manifest.plan.tensors, kOwnLines, kAllFields);
@@ -293,8 +279,9 @@ Manifest parse_manifest(std::string_view text, const std::string& place, const T
     if (reader.has("grid")) {
         reader("grid", manifest.plan.grid);
         if (manifest.plan.grid.empty()) throw UserError("{}: its \"grid\" is empty", place);
-        name_files(manifest.files, place);
     }
+    const auto num_files = static_cast<int>(manifest.files.size());
+    for (int i = 0; i < num_files; ++i) manifest.files[i].name = shard_name(i, num_files);
     check_table(manifest, place, file);
     return manifest;
 }

@@ -80,7 +80,7 @@ struct ShardTable {
 };
 
 /// The table of a step or of a full file. A step has a `plan`, from which the slabs follow; file i is the
-/// shard of writer i. A full file, and a step of format 1, has `tensors` with all slabs, and an empty plan.
+/// shard of writer i. A full file has `tensors`, each whole in it, and an empty plan.
 struct Manifest {
     Hash set;
     Description description;
@@ -88,7 +88,7 @@ struct Manifest {
     std::vector<StoredFile> files;
     std::vector<StoredAsset> assets;
     std::vector<StoredTensor> tensors;
-    bool lists_slabs() const { return plan.grid.empty(); }
+    bool is_full() const { return plan.grid.empty(); }
     bool operator==(const Manifest&) const = default;
 };
 

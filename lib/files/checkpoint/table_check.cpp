@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "checkpoint/table.h"
@@ -46,70 +46,26 @@ std::string_view path_fault(std::string_view name) {
     return {};
 }
 
-bool overlap(const layout::Slab& a, const layout::Slab& b) {
-    for (size_t dim = 0; dim < a.size.size(); ++dim) {
-        if (a.offset[dim] >= b.offset[dim] + b.size[dim] || b.offset[dim] >= a.offset[dim] + a.size[dim])
-            return false;
-    }
-    return true;
-}
-
-/// UserError if two slabs overlap. The slabs are sorted by their begin in dim 0, so that a slab is compared
-/// only with later slabs that begin before its end in dim 0.
-void check_disjoint(const StoredTensor& tensor, const std::string& where) {
-    std::vector<const layout::Slab*> slabs;
-    for (const StoredSlab& stored : tensor.slabs) slabs.push_back(&stored.slab);
-    const bool scalar = tensor.info.shape.empty();
-    const auto begin = [&](const layout::Slab* slab) { return scalar ? 0 : slab->offset[0]; };
-    const auto end = [&](const layout::Slab* slab) { return scalar ? 1 : slab->offset[0] + slab->size[0]; };
-    std::sort(slabs.begin(), slabs.end(), [&](auto* a, auto* b) { return begin(a) < begin(b); });
-    for (size_t i = 0; i < slabs.size(); ++i) {
-        for (size_t j = i + 1; j < slabs.size() && begin(slabs[j]) < end(slabs[i]); ++j) {
-            if (!overlap(*slabs[i], *slabs[j])) continue;
-            throw UserError("{}: its slabs at {} of {} and at {} of {} overlap", where, slabs[i]->offset,
-                            slabs[i]->size, slabs[j]->offset, slabs[j]->size);
-        }
-    }
-}
-
-void check_cover(const StoredTensor& tensor, const std::string& where) {
-    check_disjoint(tensor, where);
-    int64_t covered = 0;  // at most the tensor's elements, since the slabs are disjoint
-    for (const StoredSlab& stored : tensor.slabs) covered += stored.slab.num_elements();
-    const int64_t expected = tensor.info.num_elements();
-    if (covered != expected)
-        throw UserError("{}: its slabs cover {} of its {} elements", where, covered, expected);
-}
-
-/// The byte ranges in use, by file. The last entry is the file that contains the table.
+/// The byte ranges in use in the file that contains the table.
 class Extents {
   public:
-    Extents(const std::vector<StoredFile>& files, const std::string& place, const TableFile& file)
-        : files_(files), place_(place), file_bytes_(file.num_bytes), ranges_(files.size() + 1) {
-        ranges_.back().push_back(file.table);
-    }
+    Extents(const std::string& place, const TableFile& file)
+        : place_(place), file_bytes_(file.num_bytes), ranges_{file.table} {}
 
-    void add(int file, ByteRange range, const std::string& where) {
-        const int64_t limit = file == StoredSlab::kThisFile ? file_bytes_ : files_[file].num_bytes;
-        if (range.at < kUserBlockBytes || range.at > limit || range.num_bytes > limit - range.at) {
+    void add(ByteRange range, const std::string& where) {
+        if (range.at < kUserBlockBytes || range.at > file_bytes_ ||
+            range.num_bytes > file_bytes_ - range.at) {
             throw UserError("{}: {} bytes at {} do not lie in a file of {}", where, range.num_bytes, range.at,
-                            limit);
+                            file_bytes_);
         }
-        ranges_[file == StoredSlab::kThisFile ? files_.size() : file].push_back(range);
+        ranges_.push_back(range);
     }
-    void check() {
-        for (size_t i = 0; i < files_.size(); ++i) {
-            gaps(std::move(ranges_[i]), fmt::format("{}: file '{}'", place_, files_[i].name),
-                 files_[i].num_bytes);
-        }
-        gaps(std::move(ranges_.back()), place_, file_bytes_);
-    }
+    void check() { gaps(std::move(ranges_), place_, file_bytes_); }
 
   private:
-    const std::vector<StoredFile>& files_;
     const std::string& place_;
     int64_t file_bytes_;
-    std::vector<std::vector<ByteRange>> ranges_;
+    std::vector<ByteRange> ranges_;
 };
 
 /// UserError if a name is also a folder of another name, because HDF5 has one object for each path.
@@ -127,55 +83,39 @@ std::string tensor_place(const std::string& place, const TensorInfo& info) {
     return fmt::format("{}: tensor '{}'", place, info.name);
 }
 
-void check_files(const Manifest& manifest, const std::string& place) {
-    std::set<std::string_view> names;
-    for (const StoredFile& file : manifest.files) {
-        if (manifest.lists_slabs()) check_file_name(file.name, place);
-        if (!names.insert(file.name).second)
-            throw UserError("{}: file '{}' is listed twice", place, file.name);
-        if (file.num_bytes < kUserBlockBytes) {
-            throw UserError("{}: file '{}' has {} bytes, and at least {} are needed", place, file.name,
-                            file.num_bytes, kUserBlockBytes);
-        }
-    }
-}
-
 void check_assets(const Manifest& manifest, const std::string& place, Extents& extents) {
     std::set<std::string_view> names;
     for (const StoredAsset& asset : manifest.assets) {
         check_file_name(asset.name, place);
         if (!names.insert(asset.name).second)
             throw UserError("{}: asset '{}' is listed twice", place, asset.name);
-        extents.add(StoredSlab::kThisFile, {asset.at, asset.num_bytes},
-                    fmt::format("{}: asset '{}'", place, asset.name));
+        extents.add({asset.at, asset.num_bytes}, fmt::format("{}: asset '{}'", place, asset.name));
     }
 }
 
-/// Checks that the slab is inside the tensor and has elements.
-void check_slab(const TensorInfo& info, const layout::Slab& slab, const std::string& place) {
+/// Whether the slab is inside the tensor and has elements.
+bool is_inside(const TensorInfo& info, const layout::Slab& slab) {
     bool inside = slab.offset.size() == info.shape.size() && slab.size.size() == info.shape.size();
     for (size_t dim = 0; inside && dim < info.shape.size(); ++dim) {
         inside = slab.offset[dim] >= 0 && slab.size[dim] >= 1 && slab.size[dim] <= info.shape[dim] &&
                  slab.offset[dim] <= info.shape[dim] - slab.size[dim];
     }
-    if (!inside) {
-        throw UserError("{}: a slab at {} of {} is not inside shape {}", place, slab.offset, slab.size,
-                        info.shape);
-    }
+    return inside;
 }
 
-void check_slabs(const StoredTensor& tensor, int num_files, const std::string& where, Extents& extents) {
-    for (const StoredSlab& stored : tensor.slabs) {
-        check_slab(tensor.info, stored.slab, where);
-        const bool known = num_files == 0 ? stored.file == StoredSlab::kThisFile
-                                          : stored.file >= 0 && stored.file < num_files;
-        if (!known) throw UserError("{}: a slab names file {} of {}", where, stored.file, num_files);
-        const int64_t num_bytes = stored.slab.num_elements() * size_bytes(tensor.info.type);
-        extents.add(stored.file, {stored.at, num_bytes}, where);
-    }
-    if (num_files == 0 && tensor.slabs.size() > 1) {
-        throw UserError("{}: it has {} slabs; in a full file each tensor is whole", where,
-                        tensor.slabs.size());
+/// Checks the slab of a tensor, which lies in the file that contains the table. A tensor without elements has
+/// none.
+void check_slab(const StoredTensor& tensor, const std::string& where, Extents& extents) {
+    const TensorInfo& info = tensor.info;
+    if (tensor.slabs.empty() && info.num_elements() > 0) throw UserError("{}: its slab is not given", where);
+    if (tensor.slabs.size() > 1) throw UserError("{}: it has {} slabs", where, tensor.slabs.size());
+    for (const auto& [file, slab, at, hash] : tensor.slabs) {
+        if (!is_inside(info, slab)) {
+            throw UserError("{}: a slab at {} of {} is not inside shape {}", where, slab.offset, slab.size,
+                            info.shape);
+        }
+        if (file != StoredSlab::kThisFile) throw UserError("{}: its slab names file {}", where, file);
+        extents.add({at, slab.num_elements() * size_bytes(info.type)}, where);
     }
 }
 
@@ -206,23 +146,24 @@ void check_file_name(const std::string& name, const std::string& place) {
 }
 
 void check_table(const ShardTable& table, const std::string& place, const TableFile& file) {
-    const std::vector<StoredFile> no_others;
-    Extents extents(no_others, place, file);
+    Extents extents(place, file);
     std::set<std::string_view> names;
     for (const StoredTensor& tensor : table.tensors) {
         const std::string where = tensor_place(place, tensor.info);
         check_info(tensor.info, place);
         if (!names.insert(tensor.info.name).second) throw UserError("{}: it is listed twice", where);
-        check_slabs(tensor, 0, where, extents);
-        if (tensor.slabs.empty() && tensor.info.num_elements() > 0)
-            throw UserError("{}: its slab is not given", where);
+        check_slab(tensor, where, extents);
     }
     extents.check();
 }
 
 void check_table(const Manifest& manifest, const std::string& place, const TableFile& file) {
-    check_files(manifest, place);
-    Extents extents(manifest.files, place, file);
+    for (const StoredFile& shard : manifest.files) {
+        if (shard.num_bytes >= kUserBlockBytes) continue;
+        throw UserError("{}: file '{}' has {} bytes, and at least {} are needed", place, shard.name,
+                        shard.num_bytes, kUserBlockBytes);
+    }
+    Extents extents(place, file);
     check_assets(manifest, place, extents);
     std::set<std::string_view> names;
     const auto check_named = [&](const TensorInfo& info) {
@@ -233,15 +174,18 @@ void check_table(const Manifest& manifest, const std::string& place, const Table
     for (const StoredTensor& tensor : manifest.tensors) {
         const std::string where = tensor_place(place, tensor.info);
         check_named(tensor.info);
-        check_slabs(tensor, static_cast<int>(manifest.files.size()), where, extents);
-        check_cover(tensor, where);
+        check_slab(tensor, where, extents);
+        if (!tensor.slabs.empty() && tensor.slabs[0].slab != layout::whole(tensor.info.shape))
+            throw UserError("{}: its slab has {} of shape {}; in a full file each tensor is whole", where,
+                            tensor.slabs[0].slab.size, tensor.info.shape);
     }
     extents.check();
     for (const CutTensor& tensor : manifest.plan.tensors) check_named(tensor.info);
     check_folders(names, place);
-    if (manifest.lists_slabs() ? !manifest.plan.tensors.empty() : !manifest.tensors.empty())
-        throw UserError("{}: it has both slabs and cuts, or cuts without a grid", place);
-    if (manifest.lists_slabs()) return;
+    if (manifest.is_full() ? !manifest.plan.tensors.empty() || !manifest.files.empty()
+                           : !manifest.tensors.empty())
+        throw UserError("{}: it has both slabs and cuts, or cuts or files without a grid", place);
+    if (manifest.is_full()) return;
     check_plan(manifest.plan, place);
     if (manifest.plan.num_writers() != std::ssize(manifest.files)) {
         throw UserError("{}: a grid of {} has another number of writers than its {} files", place,

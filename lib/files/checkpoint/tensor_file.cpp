@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/failpoint.h"
-#include "checkpoint/element_layout.h"
 #include "checkpoint/output_file.h"
+#include "checkpoint/save_plan.h"
 
 namespace argosy::checkpoint {
 namespace {

@@ -13,8 +13,7 @@ namespace argosy::checkpoint {
 
 inline constexpr int64_t kUserBlockBytes = 512;
 inline constexpr std::string_view kMagic = "argosy checkpoint ";  // before the version in the first line
-inline constexpr int kFormatMajor = 2, kFormatMinor = 0;
-inline constexpr int kOldestMajor = 1;  // the oldest major version that readers accept
+inline constexpr std::string_view kFormat = "2.0";
 
 /// Maximum size of a file's table, because a reader holds the table in memory.
 inline constexpr int64_t kMaxTableBytes = int64_t{1} << 30;
@@ -25,12 +24,11 @@ enum class FileKind { Manifest, Shard, Full };
 const char* name(FileKind kind);
 
 struct UserBlock {
-    int major = kFormatMajor;  // version of the format; written as kFormatMajor
     FileKind kind = FileKind::Shard;
     int64_t num_bytes = 0;  // of the whole file
     int64_t table_at = 0, table_bytes = 0;
     Hash table_hash;
-    std::optional<Hash> set;  // in shards of format 2, nowhere else: identifies the shard's save
+    std::optional<Hash> set;  // in shards, nowhere else: identifies the shard's save
     Hash rest;                // of all bytes after the user block that are in no slab, asset or table
     Hash check;               // of the lines above the check line
     bool operator==(const UserBlock&) const = default;
@@ -39,8 +37,8 @@ struct UserBlock {
 /// Returns kUserBlockBytes of text. The check line is computed from the other lines; block.check is ignored.
 std::string to_text(const UserBlock& block);
 
-/// Throws UserError, which names `place`, if the text is damaged, is not of this format, or has a major
-/// version that this program does not read. REQUIRES: the text has kUserBlockBytes.
+/// Throws UserError, which names `place`, if the text is damaged or is not of this format. REQUIRES: the text
+/// has kUserBlockBytes.
 UserBlock parse_user_block(std::string_view text, const std::string& place);
 
 }  // namespace argosy::checkpoint

@@ -46,15 +46,6 @@ std::vector<fs::path> inputs_in(const fs::path& folder) {
         folder.string());
 }
 
-std::vector<fs::path> matches_of(const fs::path& pattern) {
-    glob_t found{};
-    const int status = glob(pattern.c_str(), 0, nullptr, &found);  // sorted
-    std::vector<fs::path> inputs(found.gl_pathv, found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
-    globfree(&found);
-    if (inputs.empty()) throw UserError("no file matches {}", pattern.string());
-    return inputs;
-}
-
 /// A text's line may end with "\r\n". In JSONL, "\r" is blank space.
 std::string_view without_return(std::string_view line) {
     if (line.ends_with('\r')) line.remove_suffix(1);
@@ -174,15 +165,23 @@ std::unique_ptr<DocumentReader> refuse_parquet(const InputRange& range, const st
     throw UserError("{} is Parquet, which is not read here", range.path.string());
 }
 
+std::vector<fs::path> matches_of(const fs::path& path) {
+    std::error_code unknown;
+    if (fs::exists(path, unknown) || path.string().find_first_of("*?[") == std::string::npos) return {path};
+    glob_t found{};
+    const int status = glob(path.c_str(), 0, nullptr, &found);  // sorted
+    std::vector<fs::path> files(found.gl_pathv, found.gl_pathv + (status == 0 ? found.gl_pathc : 0));
+    globfree(&found);
+    if (files.empty()) throw UserError("no file matches {}", path.string());
+    return files;
+}
+
 std::vector<fs::path> expand_inputs(std::span<const fs::path> paths) {
     std::vector<fs::path> inputs;
     for (const fs::path& path : paths) {
         std::error_code unknown;
-        std::vector<fs::path> more = {path};
-        if (fs::is_directory(path, unknown))
-            more = inputs_in(path);
-        else if (!fs::exists(path, unknown) && path.string().find_first_of("*?[") != std::string::npos)
-            more = matches_of(path);
+        const std::vector<fs::path> more =
+            fs::is_directory(path, unknown) ? inputs_in(path) : matches_of(path);
         inputs.insert(inputs.end(), more.begin(), more.end());
     }
     return inputs;

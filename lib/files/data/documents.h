@@ -93,6 +93,10 @@ std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const In
 /// folder or pattern without files.
 std::vector<std::filesystem::path> expand_inputs(std::span<const std::filesystem::path> paths);
 
+/// The path itself or, if nothing has that name, the matches of it as a pattern of glob(7), sorted by name.
+/// Throws UserError if there are none.
+std::vector<std::filesystem::path> matches_of(const std::filesystem::path& path);
+
 /// Whether the documents of an input can be read in parts.
 bool can_be_divided(const std::filesystem::path& path, const InputOptions& options);
 

@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/error.h"
 #include "base/raw_file.h"
@@ -23,18 +24,11 @@ constexpr int64_t kHeaderBytes = 34;
 /// Bytes of a token of this type; none for types that cannot hold every token, or hold fractions. A negative
 /// token reads as a large one, which no vocabulary has.
 std::optional<int64_t> token_bytes_of(int code) {
-    switch (code) {
-        case 1:  // uint8
-            return 1;
-        case 8:  // uint16
-            return 2;
-        case 4:  // int32
-            return 4;
-        case 5:  // int64
-            return 8;
-        default:
-            return {};
-    }
+    constexpr std::pair<int, int64_t> kTypes[] = {
+        {1, 1}, {8, 2}, {4, 4}, {5, 8}};  // uint8, uint16, int32, int64
+    for (const auto& [type, num_bytes] : kTypes)
+        if (type == code) return num_bytes;
+    return {};
 }
 
 template <class Number>

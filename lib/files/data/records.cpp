@@ -173,17 +173,9 @@ std::string_view without_python_numbers(std::string_view line, std::string& buff
 }  // namespace
 
 const char* name(RecordKind kind) {
-    switch (kind) {
-        case RecordKind::Text:
-            return "{\"text\"}";
-        case RecordKind::Tokens:
-            return "{\"tokens\"}";
-        case RecordKind::MaskedTokens:
-            return "{\"tokens\", \"loss_mask\"}";
-        case RecordKind::Completion:
-            return "{\"prompt\", \"completion\"}";
-    }
-    return "";
+    constexpr const char* kNames[] = {"{\"text\"}", "{\"tokens\"}", "{\"tokens\", \"loss_mask\"}",
+                                      "{\"prompt\", \"completion\"}"};
+    return kNames[static_cast<int>(kind)];
 }
 
 void parse_record(std::string_view line, std::string place, int64_t vocab_size, Record& record,

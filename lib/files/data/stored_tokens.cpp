@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "base/strict_json.h"
 #include "h5/file.h"
+#include "tokenizer/tokenizer_file.h"
 
 namespace argosy::data {
 namespace {
@@ -141,9 +142,7 @@ StoredTokens locate_in_hdf5(const std::filesystem::path& path) {
 
 std::string tokenizer_file_digest(const std::filesystem::path& path) {
     constexpr int64_t kMaxBytes = int64_t{1} << 30;
-    const std::string text = read_text(path, kMaxBytes);
-    const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-    return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+    return tokenizer::digest_of(read_text(path, kMaxBytes));
 }
 
 int64_t token_format::checksum(const std::byte* block, int64_t num_bytes) {

@@ -25,7 +25,6 @@ using nlohmann::json;
 constexpr double kBytesPerMegabyte = 1e6;
 constexpr double kMaxMegabytes = 1e6;
 
-constexpr size_t kBufferBytes = size_t{1} << 20;
 constexpr const char *kKey = "argosy", *kMark = "synthetic corpus";  // the key sorts before all others
 
 /// Whether the file at `path` has the mark.
@@ -33,37 +32,14 @@ bool is_synthetic(const std::filesystem::path& path) {
     return begins_with(fmt::format("{{\"{}\":\"{}\",", kKey, kMark))(path);
 }
 
-/// A JSONL file of the synthetic corpus. The first record carries a mark, a key that readers of records
-/// ignore; a later run of the tool replaces only files with the mark.
-class SyntheticFile {
-  public:
-    /// Throws UserError as PartialFile does.
-    explicit SyntheticFile(const std::filesystem::path& path) : file_(path, is_synthetic) {}
-
-    /// Buffers the record; the buffer is written to disk once it has 1 MiB. Throws RunError after a signal
-    /// that asks the program to end (base/program.h).
-    void append(json record) {
-        throw_if_stop_requested();
-        if (!marked_) record[kKey] = kMark;
-        marked_ = true;
-        buffer_ += record.dump() + '\n';
-        if (buffer_.size() >= kBufferBytes) flush();
-    }
-
-    /// Writes the buffer to disk.
-    void flush() {
-        file_.append(buffer_);
-        buffer_.clear();
-    }
-
-    /// Makes the file appear under its name. REQUIRES: flush() was called after the last append().
-    void commit() { file_.commit(); }
-
-  private:
-    PartialFile file_;
-    std::string buffer_;
-    bool marked_ = false;
-};
+/// Appends a record to a file. The first record carries the mark, a key that readers of records ignore; a
+/// later run of the tool replaces only files with the mark. Throws RunError after a signal that asks the
+/// program to end (base/program.h).
+void append(PartialFile& file, json record, bool is_first) {
+    throw_if_stop_requested();
+    if (is_first) record[kKey] = kMark;
+    file.append(record.dump() + '\n');
+}
 
 /// Inserts the right choice at a random position among the wrong ones, which keep their order.
 json multiple_choice(RandomStream& random, const std::string& context, const std::string& right,
@@ -94,7 +70,7 @@ json arithmetic(RandomStream& random) {
 }
 
 json last_word(RandomStream& random) {
-    const Story story = random_story(random, random_cast(random));
+    const Story story = random_story(random);
     return {{"text", fmt::format("{} {}", story.text, story.last_word)}};
 }
 
@@ -116,7 +92,7 @@ constexpr std::array<SyntheticTask, 4> kSyntheticTasks = {{
 }};
 
 /// Appends documents until one more would move the file's size further away from `wanted_bytes`.
-void write_split(SyntheticFile& file, const std::string& split, uint64_t seed, double wanted_bytes) {
+void write_split(PartialFile& file, const std::string& split, uint64_t seed, double wanted_bytes) {
     double num_bytes = 0;
     for (uint64_t index = 0;; ++index) {
         RandomStream random(seed, split, index);
@@ -125,14 +101,14 @@ void write_split(SyntheticFile& file, const std::string& split, uint64_t seed, d
         const double overshoot = num_bytes + size - wanted_bytes;
         if (index > 0 && overshoot > wanted_bytes - num_bytes) break;
         num_bytes += size;
-        file.append(std::move(record));
+        append(file, std::move(record), index == 0);
     }
 }
 
-void write_task(SyntheticFile& file, const SyntheticTask& task, uint64_t seed) {
+void write_task(PartialFile& file, const SyntheticTask& task, uint64_t seed) {
     for (int i = 0; i < task.num_records; ++i) {
         RandomStream random(seed, task.name, i);
-        file.append(task.record(random));
+        append(file, task.record(random), i == 0);
     }
 }
 
@@ -146,9 +122,9 @@ void write_synthetic_corpus(const SyntheticOptions& options) {
     const double train_bytes = options.megabytes * kBytesPerMegabyte;
     make_folders(options.output / "tasks");
     // All files are open before the first is written, and whole before the first appears.
-    std::deque<SyntheticFile> files;
+    std::deque<PartialFile> files;
     const auto open = [&](const std::string& name) {
-        files.emplace_back(options.output / fmt::format("{}.jsonl", name));
+        files.emplace_back(options.output / fmt::format("{}.jsonl", name), is_synthetic);
     };
     for (const char* split : {"train", "valid"}) open(split);
     for (const SyntheticTask& task : kSyntheticTasks) open(fmt::format("tasks/{}", task.name));
@@ -158,8 +134,7 @@ void write_synthetic_corpus(const SyntheticOptions& options) {
     for (size_t i = 0; i < kSyntheticTasks.size(); ++i) {
         write_task(files[2 + i], kSyntheticTasks[i], options.seed);
     }
-    for (SyntheticFile& file : files) file.flush();
-    for (SyntheticFile& file : files) file.commit();
+    for (PartialFile& file : files) file.commit();
 }
 
 }  // namespace argosy::data

@@ -8,7 +8,6 @@
 #include <string>
 
 #include "base/random.h"
-#include "data/synthetic_words.h"
 
 namespace argosy::data {
 
@@ -38,13 +37,6 @@ struct Calculation {
 
 Calculation random_calculation(RandomStream& random);
 
-/// The two people of a document; every paragraph that names people uses these.
-struct Cast {
-    Person hero, companion;
-};
-
-Cast random_cast(RandomStream& random);
-
 /// A story whose last word follows from earlier sentences: mostly one of the two people, else a town or a
 /// colour.
 struct Story {
@@ -52,20 +44,18 @@ struct Story {
     std::string last_word;
 };
 
-Story random_story(RandomStream& random, const Cast& cast);
-
-enum class GrammaticalNumber { Singular, Plural };
+Story random_story(RandomStream& random);
 
 /// A present-tense sentence whose verb agrees with a subject that may be far before it: "The small dogs
 /// behind the tower sleep at night." Both forms of the verb are given, for the task that asks for the right
 /// one.
 struct AgreementSentence {
     std::string subject;           // "The dogs near the house"
-    GrammaticalNumber number;      // of the subject
+    bool is_plural;                // the subject
     std::string singular, plural;  // the rest with either verb form: "sees the cat.", "see the cat."
 
-    const std::string& right() const { return number == GrammaticalNumber::Singular ? singular : plural; }
-    const std::string& wrong() const { return number == GrammaticalNumber::Singular ? plural : singular; }
+    const std::string& right() const { return is_plural ? plural : singular; }
+    const std::string& wrong() const { return is_plural ? singular : plural; }
     std::string text() const { return subject + " " + right(); }
 };
 

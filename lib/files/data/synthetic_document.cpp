@@ -4,15 +4,121 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
-#include "data/synthetic_words.h"
 
 namespace argosy::data {
 namespace {
 
+// The vocabulary. Every word that follows "a" begins with a consonant, so that sentences need no spelling
+// rules.
+
+struct Pronouns {
+    std::string_view subject, object, possessive;
+};
+
+struct Person {
+    std::string_view name;
+    Pronouns pronouns;
+    bool operator==(const Person& other) const { return name == other.name; }
+};
+
+constexpr Pronouns kShe{"she", "her", "her"}, kHe{"he", "him", "his"};
+
+constexpr auto kPeople = std::to_array<Person>({
+    {"Mira", kShe},  {"Clara", kShe}, {"Nora", kShe}, {"Ruth", kShe}, {"Helen", kShe},
+    {"Paula", kShe}, {"Greta", kShe}, {"Lucy", kShe}, {"Vera", kShe}, {"Susan", kShe},
+    {"Tom", kHe},    {"Peter", kHe},  {"Oscar", kHe}, {"Henry", kHe}, {"Jonas", kHe},
+    {"Martin", kHe}, {"David", kHe},  {"Felix", kHe}, {"Simon", kHe}, {"Victor", kHe},
+});
+
+constexpr auto kCreatures =
+    std::to_array<std::string_view>({"dog", "cat", "horse", "child", "farmer", "teacher", "goose", "sailor",
+                                     "mouse", "woman", "man", "rabbit", "fox", "student", "singer", "guest"});
+
+constexpr auto kPlaceNouns = std::to_array<std::string_view>(
+    {"house", "river", "bridge", "garden", "tower", "field", "shop", "well", "barn", "tree"});
+
+constexpr auto kThings =
+    std::to_array<std::string_view>({"lamp", "key", "book", "cup", "rope", "coin", "map", "knife", "basket",
+                                     "mirror", "whistle", "ring", "bell", "letter", "hat"});
+
+constexpr auto kFruits = std::to_array<std::string_view>({"apple", "pear", "plum", "nut", "cherry"});
+
+constexpr auto kTransitiveVerbs = std::to_array<std::string_view>(
+    {"see", "follow", "help", "know", "watch", "like", "hear", "find", "meet", "carry"});
+
+constexpr auto kIntransitiveVerbs =
+    std::to_array<std::string_view>({"sleep", "run", "sing", "wait", "rest", "walk"});
+
+constexpr auto kAdjectives =
+    std::to_array<std::string_view>({"small", "tall", "quiet", "young", "tired", "happy", "brave", "hungry",
+                                     "clever", "gentle", "proud", "lazy"});
+
+constexpr auto kAdverbs = std::to_array<std::string_view>(
+    {"slowly", "every day", "in the morning", "after lunch", "at night", "in the rain", "without a sound"});
+
+constexpr auto kPrepositions = std::to_array<std::string_view>({"near", "behind", "beside", "in front of"});
+
+constexpr auto kColours = std::to_array<std::string_view>(
+    {"red", "green", "blue", "yellow", "white", "black", "brown", "grey", "purple", "silver"});
+
+constexpr auto kJobs = std::to_array<std::string_view>(
+    {"baker", "doctor", "painter", "fisher", "gardener", "builder", "tailor", "miller", "cook", "driver"});
+
+constexpr auto kTowns = std::to_array<std::string_view>(
+    {"Oslo", "Lisbon", "Bergen", "Dublin", "Turin", "Krakow", "Geneva", "Seville", "Ghent", "Riga"});
+
+constexpr auto kContainers = std::to_array<std::string_view>(
+    {"drawer", "cellar", "kitchen", "box", "cupboard", "bag", "attic", "chest", "pocket", "wagon"});
+
+constexpr auto kDays = std::to_array<std::string_view>(
+    {"Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"});
+
+constexpr auto kMonths =
+    std::to_array<std::string_view>({"January", "February", "March", "April", "May", "June", "July", "August",
+                                     "September", "October", "November", "December"});
+
+constexpr auto kNumberWords =
+    std::to_array<std::string_view>({"zero", "one", "two", "three", "four", "five", "six", "seven", "eight",
+                                     "nine", "ten", "eleven", "twelve"});
+
+/// The plural of a noun, and the form of a verb that agrees with a singular subject.
+std::string with_s(std::string_view word) {
+    constexpr std::pair<std::string_view, const char*> kIrregular[] = {
+        {"child", "children"}, {"goose", "geese"}, {"mouse", "mice"},
+        {"woman", "women"},    {"man", "men"},     {"knife", "knives"}};
+    for (const auto& [singular, plural] : kIrregular) {
+        if (word == singular) return plural;
+    }
+    const std::string text(word);
+    if (word.ends_with("ry")) return text.substr(0, text.size() - 1) + "ies";
+    return text + (word.ends_with('x') || word.ends_with("ch") ? "es" : "s");
+}
+
+std::string capitalised(std::string_view word) {
+    std::string text(word);
+    if (text[0] >= 'a' && text[0] <= 'z') text[0] = static_cast<char>(text[0] - 'a' + 'A');
+    return text;
+}
+
+/// The two people of a document; every paragraph that names people uses these.
+struct Cast {
+    Person hero, companion;
+};
+
+Cast random_cast(RandomStream& random) {
+    const Person& hero = random.pick(kPeople);
+    return {hero, random.pick_other(kPeople, hero)};
+}
+
+Story story_of(RandomStream& random, const Cast& cast);
+
 std::string story(RandomStream& random, const Cast& cast) {
-    const Story told = random_story(random, cast);
+    const Story told = story_of(random, cast);
     return fmt::format("{} {}.", told.text, told.last_word);
 }
 
@@ -23,8 +129,8 @@ std::string description(RandomStream& random, const Cast&) {
         if (!text.empty()) text += ' ';
         text += sentence.text();
         if (!random.chance(30)) continue;
-        const bool single = sentence.number == GrammaticalNumber::Singular;
-        text += fmt::format(" {} {} too.", single ? "That one is" : "They are", random.pick(kAdjectives));
+        text += fmt::format(" {} {} too.", sentence.is_plural ? "They are" : "That one is",
+                            random.pick(kAdjectives));
     }
     return text;
 }
@@ -40,14 +146,14 @@ std::string calculations(RandomStream& random, const Cast&) {
 }
 
 std::string trade(RandomStream& random, const Cast& cast) {
-    const Noun& fruit = random.pick(kFruits);
+    const std::string fruits = with_s(random.pick(kFruits));
     const int before = random.between(3, 30), given = random.between(2, before - 1),
               bought = random.between(2, 20);
     return fmt::format(
         "{0} has {1} {2}. {3} gives {4} {2} to {5}, so {6} has {7} left. Then {6} buys {8} more, and now "
         "{6} has {9} {2}.",
-        cast.hero.name, before, fruit.plural, capitalised(cast.hero.pronouns.subject), given,
-        cast.companion.name, cast.hero.pronouns.subject, before - given, bought, before - given + bought);
+        cast.hero.name, before, fruits, capitalised(cast.hero.pronouns.subject), given, cast.companion.name,
+        cast.hero.pronouns.subject, before - given, bought, before - given + bought);
 }
 
 std::string calendar(RandomStream& random, const Cast& cast) {
@@ -69,12 +175,11 @@ std::string list(RandomStream& random, const Cast& cast) {
                              i == 0          ? ""
                              : i + 1 < count ? ", "
                                              : " and ",
-                             random.pick(kColours), kThings[order.at(i)].singular);
+                             random.pick(kColours), kThings[order.at(i)]);
     }
     return fmt::format(
         "There are {} things on the table of {}: {}. The first is the {} and the last is the {}.",
-        kNumberWords[count], cast.hero.name, items, kThings[order.at(0)].singular,
-        kThings[order.at(count - 1)].singular);
+        kNumberWords[count], cast.hero.name, items, kThings[order.at(0)], kThings[order.at(count - 1)]);
 }
 
 std::string counting(RandomStream& random, const Cast& cast) {
@@ -108,8 +213,7 @@ std::string paragraph(RandomStream& random, const Cast& cast) {
     throw RunError("internal error: the topics' shares do not add up to 100 percent");
 }
 
-/// The facts of a story, keyed by the names in braces in its sentences. {her} is the object, as in "saw her";
-/// {hers} is the possessive, as in "her house".
+/// The facts of a story, keyed by the names in braces in its sentences.
 using Facts = fmt::dynamic_format_arg_store<fmt::format_context>;
 
 // A story names its two people in the same words again and again: "the story of Nora", "a friend called Tom".
@@ -163,8 +267,6 @@ Facts random_facts(RandomStream& random, const Cast& cast) {
     add("hero", cast.hero.name);
     add("she", cast.hero.pronouns.subject);
     facts.push_back(fmt::arg("She", capitalised(cast.hero.pronouns.subject)));
-    add("her", cast.hero.pronouns.object);
-    add("hers", cast.hero.pronouns.possessive);
     add("friend", cast.companion.name);
     add("he", cast.companion.pronouns.subject);
     add("him", cast.companion.pronouns.object);
@@ -173,55 +275,65 @@ Facts random_facts(RandomStream& random, const Cast& cast) {
     add("friend_job", random.pick_other(kJobs, job));
     add("town", random.pick(kTowns));
     add("colour", random.pick(kColours));
-    add("thing", random.pick(kThings).singular);
-    add("place", random.pick(kPlaceNouns).singular);
+    add("thing", random.pick(kThings));
+    add("place", random.pick(kPlaceNouns));
     add("container", random.pick(kContainers));
     add("day", kDays[day]);
     add("next_day", kDays[(day + 1) % kDays.size()]);
     return facts;
 }
 
-GrammaticalNumber random_number(RandomStream& random) {
-    return random.chance(50) ? GrammaticalNumber::Singular : GrammaticalNumber::Plural;
+bool random_plural(RandomStream& random) { return !random.chance(50); }
+
+std::string form(std::string_view noun, bool is_plural) {
+    return is_plural ? with_s(noun) : std::string(noun);
 }
 
-std::string_view form(const Noun& noun, GrammaticalNumber number) {
-    return number == GrammaticalNumber::Singular ? noun.singular : noun.plural;
-}
-
-std::string_view form(const Verb& verb, GrammaticalNumber number) {
-    return number == GrammaticalNumber::Singular ? verb.singular : verb.plural;
-}
-
-std::string creature(RandomStream& random, GrammaticalNumber number) {
-    const Noun& noun = random.pick(kCreatures);
-    if (random.chance(40)) return fmt::format("the {} {}", random.pick(kAdjectives), form(noun, number));
-    return fmt::format("the {}", form(noun, number));
+std::string creature(RandomStream& random, bool is_plural) {
+    const std::string noun = form(random.pick(kCreatures), is_plural);
+    if (random.chance(40)) return fmt::format("the {} {}", random.pick(kAdjectives), noun);
+    return fmt::format("the {}", noun);
 }
 
 /// The words between a subject and its verb, often with a noun of the other number.
-std::string between(RandomStream& random, GrammaticalNumber number) {
+std::string between(RandomStream& random, bool is_plural) {
     if (random.chance(50)) {
-        const std::string_view preposition = random.pick(kPrepositions);
-        const Noun& place = random.pick(kPlaceNouns);
-        return fmt::format(" {} the {}", preposition, form(place, random_number(random)));
+        const std::string_view preposition = random.pick(kPrepositions), place = random.pick(kPlaceNouns);
+        return fmt::format(" {} the {}", preposition, form(place, random_plural(random)));
     }
-    const std::string_view verb = form(random.pick(kTransitiveVerbs), number);
-    return fmt::format(" that {} {}", verb, creature(random, random_number(random)));
+    const std::string verb = form(random.pick(kTransitiveVerbs), !is_plural);
+    return fmt::format(" that {} {}", verb, creature(random, random_plural(random)));
 }
 
+/// Both forms of a verb, and what follows it.
 struct Predicate {
-    Verb verb;
-    std::string rest;
+    std::string plural, singular, rest;
 };
 
 Predicate predicate(RandomStream& random) {
     const int kind = random.below(100);
-    if (kind < 40) return {random.pick(kTransitiveVerbs), creature(random, random_number(random))};
-    if (kind < 65) return {random.pick(kIntransitiveVerbs), std::string(random.pick(kAdverbs))};
-    if (kind < 85) return {kBe, std::string(random.pick(kAdjectives))};
+    if (kind < 65) {
+        const std::string_view verb =
+            kind < 40 ? random.pick(kTransitiveVerbs) : random.pick(kIntransitiveVerbs);
+        return {std::string(verb), with_s(verb),
+                kind < 40 ? creature(random, random_plural(random)) : std::string(random.pick(kAdverbs))};
+    }
+    if (kind < 85) return {"are", "is", std::string(random.pick(kAdjectives))};
     const std::string_view colour = random.pick(kColours);
-    return {kHave, fmt::format("a {} {}", colour, random.pick(kThings).singular)};
+    return {"have", "has", fmt::format("a {} {}", colour, random.pick(kThings))};
+}
+
+/// `cast`: the people of the story.
+Story story_of(RandomStream& random, const Cast& cast) {
+    const Facts facts = random_facts(random, cast);
+    Story story{tell(random.pick(kOpenings), facts), ""};
+    const Permutation order(kMiddles.size(), random.below(1 << 30), 0);  // no sentence occurs twice
+    const int num_middles = random.between(2, 5);
+    for (int i = 0; i < num_middles; ++i) story.text += tell(kMiddles[order.at(i)], facts);
+    const Ending& ending = random.pick(kEndings);
+    story.text += tell(ending.text, facts);
+    story.last_word = tell(fmt::format("{{{}}}", ending.last_word), facts);
+    return story;
 }
 
 }  // namespace
@@ -249,32 +361,20 @@ Calculation random_calculation(RandomStream& random) {
     return {fmt::format("{} minus {} is", left, right), left - right};
 }
 
-Cast random_cast(RandomStream& random) {
-    const Person& hero = random.pick(kPeople);
-    return {hero, random.pick_other(kPeople, hero)};
-}
-
-Story random_story(RandomStream& random, const Cast& cast) {
-    const Facts facts = random_facts(random, cast);
-    Story story{tell(random.pick(kOpenings), facts), ""};
-    const Permutation order(kMiddles.size(), random.below(1 << 30), 0);  // no sentence occurs twice
-    const int num_middles = random.between(2, 5);
-    for (int i = 0; i < num_middles; ++i) story.text += tell(kMiddles[order.at(i)], facts);
-    const Ending& ending = random.pick(kEndings);
-    story.text += tell(ending.text, facts);
-    story.last_word = tell(fmt::format("{{{}}}", ending.last_word), facts);
-    return story;
+Story random_story(RandomStream& random) {
+    const Cast cast = random_cast(random);
+    return story_of(random, cast);
 }
 
 AgreementSentence agreement_sentence(RandomStream& random) {
-    const GrammaticalNumber number = random_number(random);
-    std::string subject = creature(random, number);
-    if (random.chance(60)) subject += between(random, number);
-    const Predicate rest = predicate(random);
+    const bool is_plural = random_plural(random);
+    std::string subject = creature(random, is_plural);
+    if (random.chance(60)) subject += between(random, is_plural);
+    const auto [plural, singular, rest] = predicate(random);
     return {.subject = capitalised(subject),
-            .number = number,
-            .singular = fmt::format("{} {}.", rest.verb.singular, rest.rest),
-            .plural = fmt::format("{} {}.", rest.verb.plural, rest.rest)};
+            .is_plural = is_plural,
+            .singular = fmt::format("{} {}.", singular, rest),
+            .plural = fmt::format("{} {}.", plural, rest)};
 }
 
 }  // namespace argosy::data

@@ -1,11 +1,10 @@
 #include "data/token_parts.h"
 
 #include <algorithm>
-#include <array>
-#include <numeric>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "base/program.h"
@@ -15,67 +14,64 @@
 namespace argosy::data {
 namespace {
 
-constexpr std::string_view kPartMark = "argosy part 3\n\n\n";
+constexpr std::string_view kPartMark = "argosy part 4\n\n\n";
 constexpr const char* kPlanFile = "plan.json";
 constexpr int64_t kMaxPlanBytes = int64_t{1} << 30;
 constexpr int64_t kNoDocuments = -1;
 
-/// This bit of a token's word says that the token does not count as a target. Tokens are less.
-constexpr uint32_t kNotCounted = uint32_t{1} << 31;
-static_assert(kMaxVocabSize <= kNotCounted);
-
-std::vector<uint32_t> words_of(const EncodedDocuments& documents) {
-    std::vector<uint32_t> words = documents.tokens;
-    for (size_t i = 0; i < documents.loss_mask.size(); ++i)
-        words[i] |= documents.loss_mask[i] ? 0 : kNotCounted;
-    return words;
-}
-
-/// Takes the loss mask out of the tokens' words.
-std::vector<uint8_t> take_loss_mask(std::span<uint32_t> tokens) {
-    std::vector<uint8_t> loss_mask;
-    for (uint32_t& token : tokens) {
-        loss_mask.push_back((token & kNotCounted) == 0);
-        token &= ~kNotCounted;
-    }
-    return loss_mask;
-}
-
-/// The first bytes of a part. The tokens follow, and then the number of tokens of each document.
-struct Header {
-    std::array<char, kPartMark.size()> mark{};
+/// What one add() has written: this header, then the arrays of EncodedDocuments.
+struct BlockHeader {
     int64_t kind = kNoDocuments;  // or a RecordKind
-    int64_t num_tokens = 0, num_documents = 0, num_skipped = 0, num_repaired = 0;
-    int64_t checksum = 0;  // of the bytes after the header
-
-    int64_t sizes_offset() const { return int64_t{sizeof(Header)} + num_tokens * int64_t{sizeof(uint32_t)}; }
-    int64_t file_bytes() const { return sizes_offset() + num_documents * int64_t{sizeof(int64_t)}; }
+    int64_t num_tokens = 0, num_in_mask = 0, num_documents = 0, num_skipped = 0, num_repaired = 0;
+    int64_t num_bytes = 0;  // of the arrays
+    int64_t checksum = 0;   // of the header with 0 in this place, and of the arrays
 };
 
-int64_t checksum_of(const RawFile& file, const Header& header) {
-    return token_format::checksum(file, sizeof(Header), header.file_bytes() - int64_t{sizeof(Header)});
-}
-
 template <class Element>
-void read_elements(const RawFile& file, int64_t offset, std::span<Element> elements) {
-    file.read_at(offset, std::as_writable_bytes(elements));
+std::string_view bytes_of(std::span<const Element> elements) {
+    return {reinterpret_cast<const char*>(elements.data()), elements.size_bytes()};
 }
 
-Header read_header(const RawFile& file, const std::filesystem::path& path) {
-    Header header;
-    if (file.size_bytes() >= int64_t{sizeof(Header)}) read_elements(file, 0, std::span(&header, 1));
-    if (!std::ranges::equal(header.mark, kPartMark) || file.size_bytes() != header.file_bytes())
-        throw UserError("{} is not a part of this version; remove its folder", path.string());
-    return header;
+int64_t checksum_of(BlockHeader header, std::string_view arrays) {
+    header.checksum = 0;
+    std::string block(bytes_of<BlockHeader>({&header, 1}));
+    block += arrays;
+    return token_format::checksum(reinterpret_cast<const std::byte*>(block.data()), std::ssize(block));
 }
 
-PartSummary summary_of(const Header& header) {
-    PartSummary summary{.num_tokens = header.num_tokens,
-                        .num_documents = header.num_documents,
-                        .num_skipped = header.num_skipped,
-                        .num_repaired = header.num_repaired};
-    if (header.kind != kNoDocuments) summary.kind = static_cast<RecordKind>(header.kind);
-    return summary;
+/// Moves the next `count` elements out of `arrays`.
+template <class Element>
+std::vector<Element> take_elements(std::string_view& arrays, int64_t count) {
+    std::vector<Element> elements(count);
+    std::copy_n(arrays.data(), count * sizeof(Element), reinterpret_cast<char*>(elements.data()));
+    arrays.remove_prefix(count * sizeof(Element));
+    return elements;
+}
+
+/// Reads the block at `offset`, and moves `offset` to its end.
+EncodedDocuments read_block(const RawFile& file, int64_t& offset) {
+    BlockHeader header;
+    std::string bytes;
+    const int64_t room = file.size_bytes() - offset - int64_t{sizeof(BlockHeader)};
+    if (room >= 0) file.read_at(offset, std::as_writable_bytes(std::span(&header, 1)));
+    const bool fits = room >= 0 && header.num_bytes >= 0 && header.num_bytes <= room;
+    if (fits) {
+        bytes.resize(header.num_bytes);
+        file.read_at(offset + int64_t{sizeof(BlockHeader)}, std::as_writable_bytes(std::span(bytes)));
+    }
+    if (!fits || checksum_of(header, bytes) != header.checksum) {
+        throw UserError("{} is damaged; remove this file, so that its piece is tokenized again",
+                        file.path().string());
+    }
+    offset += int64_t{sizeof(BlockHeader)} + header.num_bytes;
+    std::string_view arrays = bytes;
+    EncodedDocuments documents{.num_repaired = header.num_repaired};
+    documents.tokens = take_elements<uint32_t>(arrays, header.num_tokens);
+    documents.loss_mask = take_elements<uint8_t>(arrays, header.num_in_mask);
+    documents.sizes = take_elements<int64_t>(arrays, header.num_documents);
+    documents.skipped.resize(header.num_skipped);
+    if (header.kind != kNoDocuments) documents.kind = static_cast<RecordKind>(header.kind);
+    return documents;
 }
 
 }  // namespace
@@ -107,64 +103,36 @@ std::filesystem::path PartFolder::part_path(int64_t piece) const {
     return folder_ / fmt::format("{:06}.part", piece);
 }
 
-PartWriter::PartWriter(const std::filesystem::path& path)
-    : file_(path, begins_with(std::string(kPartMark))) {}
+PartWriter::PartWriter(const std::filesystem::path& path) : file_(path, begins_with(std::string(kPartMark))) {
+    file_.append(kPartMark);
+}
 
 void PartWriter::add(const EncodedDocuments& documents) {
-    if (!summary_.kind) summary_.kind = documents.kind;
-    if (documents.kind && documents.kind != summary_.kind)
-        refuse_mixed_kinds(documents.first_place, *documents.kind, *summary_.kind);
-    const int64_t offset = Header{.num_tokens = summary_.num_tokens}.sizes_offset();
-    const auto words = words_of(documents);
-    file_.write_at(offset, std::as_bytes(std::span(words)));
-    summary_.num_tokens += std::ssize(documents.tokens);
-    summary_.num_documents += std::ssize(documents.sizes);
-    summary_.num_skipped += std::ssize(documents.skipped);
-    summary_.num_repaired += documents.num_repaired;
-    sizes_.insert(sizes_.end(), documents.sizes.begin(), documents.sizes.end());
+    if (documents.kind && kind_ && documents.kind != kind_)
+        refuse_mixed_kinds(documents.first_place, *documents.kind, *kind_);
+    if (documents.kind) kind_ = documents.kind;
+    std::string arrays(bytes_of<uint32_t>(documents.tokens));
+    arrays.append(bytes_of<uint8_t>(documents.loss_mask)).append(bytes_of<int64_t>(documents.sizes));
+    BlockHeader header{.kind = documents.kind ? static_cast<int64_t>(*documents.kind) : kNoDocuments,
+                       .num_tokens = std::ssize(documents.tokens),
+                       .num_in_mask = std::ssize(documents.loss_mask),
+                       .num_documents = std::ssize(documents.sizes),
+                       .num_skipped = std::ssize(documents.skipped),
+                       .num_repaired = documents.num_repaired,
+                       .num_bytes = std::ssize(arrays)};
+    header.checksum = checksum_of(header, arrays);
+    file_.append(bytes_of<BlockHeader>({&header, 1}));
+    file_.append(arrays);
 }
 
-void PartWriter::commit() {
-    Header header{.kind = summary_.kind ? static_cast<int64_t>(*summary_.kind) : kNoDocuments,
-                  .num_tokens = summary_.num_tokens,
-                  .num_documents = summary_.num_documents,
-                  .num_skipped = summary_.num_skipped,
-                  .num_repaired = summary_.num_repaired};
-    std::ranges::copy(kPartMark, header.mark.begin());
-    file_.write_at(header.sizes_offset(), std::as_bytes(std::span(sizes_)));
-    header.checksum = checksum_of(RawFile::open_to_read(file_.partial_path()), header);
-    file_.write_at(0, std::as_bytes(std::span(&header, 1)));
-    file_.commit();
-}
-
-PartSummary part_summary(const std::filesystem::path& path) {
-    return summary_of(read_header(RawFile::open_to_read(path), path));
-}
-
-PartSummary read_part(const std::filesystem::path& path,
-                      const std::function<void(const EncodedDocuments&)>& take) {
+void read_part(const std::filesystem::path& path, const std::function<void(const EncodedDocuments&)>& take) {
     const RawFile file = RawFile::open_to_read(path);
-    const Header header = read_header(file, path);
-    if (checksum_of(file, header) != header.checksum)
-        throw UserError("{} is damaged; remove this file, so that its piece is tokenized again",
-                        path.string());
-    const PartSummary summary = summary_of(header);
-
-    constexpr int64_t kBlockDocuments = 4096;
-    int64_t token = 0;
-    for (int64_t document = 0; document < header.num_documents; document += kBlockDocuments) {
+    if (!begins_with(std::string(kPartMark))(path))
+        throw UserError("{} is not a part of this version; remove its folder", path.string());
+    for (int64_t offset = std::ssize(kPartMark); offset < file.size_bytes();) {
         throw_if_stop_requested();
-        EncodedDocuments block{.kind = summary.kind};
-        block.sizes.resize(std::min(kBlockDocuments, header.num_documents - document));
-        read_elements(file, header.sizes_offset() + document * int64_t{sizeof(int64_t)},
-                      std::span(block.sizes));
-        block.tokens.resize(std::reduce(block.sizes.begin(), block.sizes.end()));
-        read_elements(file, Header{.num_tokens = token}.sizes_offset(), std::span(block.tokens));
-        token += std::ssize(block.tokens);
-        if (summary.kind && has_loss_mask(*summary.kind)) block.loss_mask = take_loss_mask(block.tokens);
-        take(block);
+        take(read_block(file, offset));
     }
-    return summary;
 }
 
 }  // namespace argosy::data

@@ -8,18 +8,11 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "base/output.h"
 #include "data/encode.h"
 
 namespace argosy::data {
-
-/// The contents of a part.
-struct PartSummary {
-    std::optional<RecordKind> kind;  // none: the piece has no documents
-    int64_t num_tokens = 0, num_documents = 0, num_skipped = 0, num_repaired = 0;
-};
 
 /// The folder OUTPUT.parts.
 class PartFolder {
@@ -50,20 +43,15 @@ class PartWriter {
   public:
     explicit PartWriter(const std::filesystem::path& path);
     void add(const EncodedDocuments& documents);
-    void commit();
+    void commit() { file_.commit(); }
 
   private:
     PartialFile file_;
-    PartSummary summary_;
-    std::vector<int64_t> sizes_;  // the number of tokens of each document
+    std::optional<RecordKind> kind_;  // of the documents so far
 };
 
-/// UserError if the file is no part. The checksum is not compared.
-PartSummary part_summary(const std::filesystem::path& path);
-
-/// Reads a part: calls `take` with its documents in order, which have no `first_place`. UserError if the file
-/// is no part.
-PartSummary read_part(const std::filesystem::path& path,
-                      const std::function<void(const EncodedDocuments&)>& take);
+/// Reads a part: calls `take` with the documents of each add() in order, which have no `first_place`, and
+/// empty texts in `skipped`. UserError if the file is no part, or is damaged.
+void read_part(const std::filesystem::path& path, const std::function<void(const EncodedDocuments&)>& take);
 
 }  // namespace argosy::data

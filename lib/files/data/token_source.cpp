@@ -1,11 +1,10 @@
 #include "data/token_source.h"
 
-#include <glob.h>
-
 #include <algorithm>
 #include <set>
 
 #include "base/error.h"
+#include "data/documents.h"
 
 namespace argosy::data {
 namespace {
@@ -22,28 +21,14 @@ std::vector<fs::path> files_in_folder(const fs::path& folder) {
     return files;
 }
 
-std::vector<fs::path> files_of_pattern(const std::string& pattern) {
-    glob_t found{};
-    const int code = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
-    std::vector<fs::path> files(found.gl_pathv, found.gl_pathv + found.gl_pathc);
-    ::globfree(&found);
-    if (code != 0 || files.empty()) throw UserError("no file matches {}", pattern);
+std::vector<fs::path> find_files(const fs::path& path) {
+    std::error_code ignored;
+    std::vector<fs::path> files = fs::is_directory(path, ignored) ? files_in_folder(path) : matches_of(path);
     // The .bin of a dataset of Megatron stands for its .idx too.
     const std::set<fs::path> all(files.begin(), files.end());
     std::erase_if(files, [&](const fs::path& file) {
         return file.extension() == ".idx" && all.contains(fs::path(file).replace_extension(".bin"));
     });
-    return files;
-}
-
-std::vector<fs::path> find_files(const fs::path& path) {
-    std::error_code ignored;
-    std::vector<fs::path> files = {path};
-    if (fs::is_directory(path, ignored)) {
-        files = files_in_folder(path);
-    } else if (path.string().find_first_of("*?[") != std::string::npos && !fs::exists(path, ignored)) {
-        files = files_of_pattern(path.string());
-    }
     std::ranges::sort(files);
     return files;
 }

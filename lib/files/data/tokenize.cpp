@@ -76,7 +76,8 @@ class TokenizeJob::Builder {
           writer_(options.output, options.vocab_size.value_or(kMaxVocabSize)) {}
 
     void add(const EncodedDocuments& documents) {
-        count(std::ssize(documents.skipped), documents.num_repaired);
+        num_skipped_ += std::ssize(documents.skipped);
+        num_repaired_ += documents.num_repaired;
         if (!documents.kind) return;
         if (!kind_) set_kind(*documents.kind);
         if (*documents.kind != *kind_) refuse_mixed_kinds(documents.first_place, *documents.kind, *kind_);
@@ -89,11 +90,6 @@ class TokenizeJob::Builder {
             rest_of_mask = rest_of_mask.subspan(mask_size);
         }
         for (const uint32_t token : documents.tokens) largest_ = std::max(largest_, token);
-    }
-
-    void count(int64_t num_skipped, int64_t num_repaired) {
-        num_skipped_ += num_skipped;
-        num_repaired_ += num_repaired;
     }
 
     /// The kind of the documents so far.
@@ -232,10 +228,7 @@ void TokenizeJob::make_parts(int process, int num_processes) {
     std::vector<int64_t> own;
     int64_t bytes_to_read = 0, bytes_read = 0;
     for (int64_t piece = process; piece < std::ssize(pieces_); piece += num_processes) {
-        if (parts_.has(piece)) {
-            refuse_skipped(piece, part_summary(parts_.part_path(piece)));
-            continue;
-        }
+        if (parts_.has(piece)) continue;
         own.push_back(piece);
         bytes_to_read += stored_bytes(pieces_[piece]);
     }
@@ -255,26 +248,23 @@ TokenizeResult TokenizeJob::finish() {
         return builder_->commit();
     }
     for (int64_t piece = 0; piece < std::ssize(pieces_); ++piece) {
-        const auto add_of_piece = [&](const EncodedDocuments& documents) {
-            if (builder_->kind() && documents.kind != builder_->kind())
+        const std::filesystem::path part = parts_.part_path(piece);
+        read_part(part, [&](const EncodedDocuments& documents) {
+            if (!documents.skipped.empty() && options_.on_error == OnError::Fail) {
+                throw UserError(
+                    "{} is of an earlier run with --on-error skip, which left records out; say so again, or "
+                    "remove its folder",
+                    part.string());
+            }
+            if (builder_->kind() && documents.kind && documents.kind != builder_->kind())
                 refuse_mixed_piece(pieces_[piece], *builder_->kind());
             builder_->add(documents);
-        };
-        const PartSummary part = read_part(parts_.part_path(piece), add_of_piece);
-        builder_->count(part.num_skipped, part.num_repaired);
+        });
         show_progress(piece, std::ssize(pieces_), 0, "joining");
     }
     const TokenizeResult result = builder_->commit();
     parts_.remove();
     return result;
-}
-
-void TokenizeJob::refuse_skipped(int64_t piece, const PartSummary& part) const {
-    if (part.num_skipped == 0 || options_.on_error != OnError::Fail) return;
-    throw UserError(
-        "{} is of an earlier run with --on-error skip, which left {} records out; say so again, or remove "
-        "its folder",
-        parts_.part_path(piece).string(), part.num_skipped);
 }
 
 /// Parts do not say where their documents come from, so the piece's first documents are encoded again.

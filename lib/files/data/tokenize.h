@@ -55,7 +55,8 @@ class TokenizeJob {
     void begin();
     /// Makes the parts of each piece i with i % num_processes == process, unless they are there.
     void make_parts(int process, int num_processes);
-    /// Joins the parts, in the order of the inputs. Throws UserError if they mix kinds of records.
+    /// Joins the parts, in the order of the inputs. Throws UserError if they mix kinds of records, or if
+    /// records were left out of a part, which this run must not.
     TokenizeResult finish();
 
   private:
@@ -67,8 +68,6 @@ class TokenizeJob {
     void encode(const Piece& piece, int64_t bytes_before, int64_t bytes_to_read,
                 const std::function<void(const EncodedDocuments&)>& take) const;
     [[noreturn]] void refuse_mixed_piece(const Piece& piece, RecordKind before) const;
-    /// Throws UserError if records were left out of a part, which this run must not.
-    void refuse_skipped(int64_t piece, const PartSummary& part) const;
     void show_progress(int64_t done, int64_t all, int64_t num_bytes, const char* what) const;
 
     const TokenizeOptions& options_;

@@ -7,8 +7,8 @@
 
 namespace argosy::interop {
 
-ByteProgress::ByteProgress(std::string task, int64_t total_bytes, const Environment& environment)
-    : total_bytes_(total_bytes), progress_(std::move(task), environment) {}
+ByteProgress::ByteProgress(std::string task, int64_t total_bytes)
+    : total_bytes_(total_bytes), progress_(std::move(task)) {}
 
 void ByteProgress::add(int64_t num_bytes) {
     const int64_t done_bytes = done_bytes_ += num_bytes;

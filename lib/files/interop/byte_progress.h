@@ -6,7 +6,6 @@
 #include <mutex>
 #include <string>
 
-#include "base/environment.h"
 #include "base/progress.h"
 
 namespace argosy::interop {
@@ -14,7 +13,7 @@ namespace argosy::interop {
 class ByteProgress {
   public:
     /// `task` begins each line: "converting".
-    ByteProgress(std::string task, int64_t total_bytes, const Environment& environment);
+    ByteProgress(std::string task, int64_t total_bytes);
 
     /// Counts transferred bytes. Any thread may call add().
     void add(int64_t num_bytes);

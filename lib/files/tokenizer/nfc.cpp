@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tokenizer/unicode.h"
-#include "tokenizer/unicode_tables.h"
 
 namespace argosy::tokenizer {
 namespace {

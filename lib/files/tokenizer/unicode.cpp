@@ -5,8 +5,6 @@
 #include <cstring>
 #include <map>
 
-#include "tokenizer/unicode_tables.h"
-
 namespace argosy::tokenizer {
 namespace {
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -105,5 +106,13 @@ class CodeTable {
     std::vector<uint16_t> page_of_;  // of each 256 code points
     std::vector<uint64_t> bits_;
 };
+
+// Tables of Unicode as numbers, which only unicode.cpp and nfc.cpp read.
+// tests/tokenizer/make_unicode_tables.py generates them and describes each.
+
+using Numbers = std::span<const uint32_t>;
+
+extern const Numbers kCategoryRuns, kSpaces, kAlsoWord, kAlsoWordOfTokens;
+extern const Numbers kCombiningClasses, kSingles, kPairs, kNotComposed;
 
 }  // namespace argosy::tokenizer

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <optional>
 #include <thread>
 
@@ -14,13 +13,6 @@ namespace argosy {
 /// Seconds of a monotonic clock. Only the difference of two values has a meaning.
 inline double seconds_now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-/// Seconds for which the calling thread has computed, which other programs do not change.
-inline double thread_seconds() {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 /// Seconds since the beginning of 1970, by the wall clock, which may jump.

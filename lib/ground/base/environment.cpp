@@ -201,8 +201,6 @@ Environment Environment::read() {
         env.has_injected_tool = env.has_injected_tool || !text_of(variable).empty();
     env.nccl_host_id = text_of("NCCL_HOSTID");
     env.log_level = text_of("ARGOSY_LOG", env.log_level);
-    env.terminal = text_of("TERM");
-    if (const int columns = integer_of("COLUMNS", 0); columns > 0) env.columns = columns;
     return env;
 }
 

@@ -69,10 +69,6 @@ struct Environment {
     std::string nccl_host_id;
     /// ARGOSY_LOG: trace, debug, info, warn, error, off.
     std::string log_level = "info";
-    /// TERM: the kind of terminal, if there is one; a "dumb" terminal cannot rewrite a line.
-    std::string terminal;
-    /// COLUMNS: the terminal's width, used where the terminal itself cannot be queried.
-    int columns = 80;
 
     /// The environment of this process.
     static Environment read();

@@ -1,6 +1,6 @@
 // Counter-based random numbers: a value is a pure function of its key and its index, so it does not depend on
 // how many ranks compute it or in which order. The code uses only integer operations, so every machine
-// computes the same values.
+// computes the same values. Hashes (FNV-1a) make the keys.
 #pragma once
 
 #include <array>
@@ -84,6 +84,16 @@ class RandomStream {
     uint64_t key_, index_;
     uint64_t num_used_ = 0;
     std::array<uint32_t, 4> words_{};
+};
+
+/// A hash of numbers, a step for each number, for keys that ranks compare.
+class Fnv {
+  public:
+    void add(int64_t value) { hash_ = (hash_ ^ static_cast<uint64_t>(value)) * 0x100000001b3; }
+    uint64_t hash() const { return hash_; }
+
+  private:
+    uint64_t hash_ = 0xcbf29ce484222325;
 };
 
 }  // namespace argosy

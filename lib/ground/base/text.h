@@ -1,4 +1,4 @@
-// Lists and scores in messages.
+// Lists and scores in messages, and the word that a user meant by an unknown one.
 #pragma once
 
 #include <fmt/ranges.h>
@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <iterator>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace argosy {
 
@@ -25,5 +27,13 @@ inline std::string score_text(double value) {
     constexpr double kMaxPlain = 1e7;
     return std::abs(value) < kMaxPlain ? fmt::format("{:.4f}", value) : fmt::format("{:.4e}", value);
 }
+
+/// The number of letters to insert, remove or replace, and of neighbours to swap, to turn one word into the
+/// other.
+int edit_distance(std::string_view one, std::string_view other);
+
+/// The candidate ("section.name", or a bare name) nearest to `word`; the right name in a wrong section counts
+/// as near. Empty if none is near.
+std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace argosy

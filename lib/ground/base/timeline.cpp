@@ -37,7 +37,6 @@ std::string Timeline::event(char phase, const std::string& name, double us) cons
 
 void Timeline::start(double clock_offset, const std::string& id) {
     recording_ = true;
-    num_events_ = 0;
     id_ = id;
     clock_offset_ = clock_offset;
 }
@@ -48,7 +47,6 @@ void Timeline::add(const std::string& event) {
     events_ += events_.empty() ? "{" : ",\n{";
     events_ += event;
     events_ += "}";
-    ++num_events_;
 }
 
 void Timeline::open(std::string name, bool is_operation) {

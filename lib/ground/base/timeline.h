@@ -32,8 +32,6 @@ class Timeline {
     void start(double clock_offset, const std::string& id);
     bool recording() const { return recording_; }
     bool takes_spans() const { return recording_ || sink_.begin; }
-    /// The events recorded since start().
-    int64_t num_events() const { return num_events_; }
     /// Ends the recording and returns the trace as JSON. REQUIRES: every span has ended.
     std::string stop();
 
@@ -77,7 +75,6 @@ class Timeline {
     std::string id_;
     bool recording_ = false;
     uint64_t num_launched_ = 0;
-    int64_t num_events_ = 0;
     std::vector<Open> open_;
     std::vector<std::pair<uint64_t, std::string>> under_way_;  // launches by number
     std::string events_;                                       // JSON objects, with commas between them

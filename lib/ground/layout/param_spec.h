@@ -1,5 +1,5 @@
-// A ParamSpec is the only description of how a parameter is sharded. FSDP, tensor and pipeline parallelism,
-// and checkpoints all read this description. Pure data and arithmetic, no tensors.
+// A ParamSpec is the only description of a parameter: how it is sharded, which FSDP, tensor and pipeline
+// parallelism and checkpoints all read, and its initial values. Pure data and arithmetic, no tensors.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace argosy::layout {
 enum class InitKind { Normal, Constant };
 
 /// The initial values of a parameter. Constant: all elements are `value`. Normal: mean 0 and standard
-/// deviation `value`, bounded at 4.9 standard deviations (see initial.h).
+/// deviation `value`, bounded at 4.9 standard deviations (see initial_values()).
 struct Init {
     InitKind kind = InitKind::Constant;
     double value = 0;
@@ -64,5 +64,16 @@ bool holds(const ParamSpec& spec, const Coordinates& coordinates);
 /// Whether the rank at `coordinates` counts its elements in norms. Exactly one of the ranks that hold the
 /// same elements does: the rank with Share::index 0.
 bool owns(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& coordinates);
+
+/// Fills out[0 .. slab.num_elements()) with the initial values of the slab's elements, row-major. They are a
+/// pure function of (seed, parameter name, global element index). The bits are the same on every mesh,
+/// processor and device, because all operations are exact or correctly rounded: integer arithmetic, one
+/// conversion to float and one product.
+///
+/// Normal(std): element n of the global tensor, counted row-major, is float(S - 262140) * float(std / sqrt(8
+/// (2^32-1) / 12)), where S adds the eight 16-bit halves of Philox4x32-10(counter = (n, seed), key =
+/// FNV-1a-64(name)). The sum of eight uniform numbers is bell-shaped (excess kurtosis -0.15) and bounded
+/// at 4.9 standard deviations, so no value needs truncating.
+void initial_values(const ParamSpec& spec, const Slab& slab, uint64_t seed, float* out);
 
 }  // namespace argosy::layout

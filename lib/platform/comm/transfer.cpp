@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/fnv.h"
+#include "base/random.h"
 #include "base/units.h"
 
 namespace argosy::comm {

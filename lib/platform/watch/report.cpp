@@ -8,8 +8,8 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "base/fnv.h"
 #include "base/program.h"
+#include "base/random.h"
 #include "base/strict_json.h"
 
 namespace argosy::watch {

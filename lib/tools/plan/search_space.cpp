@@ -81,8 +81,7 @@ std::vector<int> shard_degrees(int data, int near) {
 
 /// Whether the configuration fixes the pipeline's stages.
 bool has_own_stages(const config::Parallelism& mesh) {
-    return !mesh.pipeline_parallel_schedule_csv.empty() || !mesh.pipeline_parallel_layers_per_stage.empty() ||
-           !mesh.module_fqns_per_model_part.empty();
+    return !mesh.pipeline_parallel_schedule_csv.empty() || !mesh.pipeline_parallel_layers_per_stage.empty();
 }
 
 /// The given configuration with these degrees, once for each number of shards. Nothing if the ranks cannot be

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/text.h"
 
 namespace argosy::config {
 

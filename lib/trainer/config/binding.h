@@ -59,8 +59,6 @@ constexpr ValueType type_of() {
         return ValueType::IntegerList;
     else if constexpr (ChoicesIn<T>::kAny || std::is_same_v<T, std::vector<std::string>>)
         return ValueType::ChoiceList;
-    else if constexpr (std::is_same_v<T, std::vector<std::vector<std::string>>>)
-        return ValueType::NameLists;
     else if constexpr (std::is_same_v<T, std::vector<MixtureSource>>)
         return ValueType::Mixture;
     else {

@@ -79,9 +79,6 @@ constexpr std::array<std::string_view, 3> names_of(SavedPart) {
 enum class GpuPathChoice { Auto, Nccl };
 constexpr std::array<std::string_view, 2> names_of(GpuPathChoice) { return {"auto", "nccl"}; }
 
-enum class LiveLine { Auto, Always, Never };
-constexpr std::array<std::string_view, 3> names_of(LiveLine) { return {"auto", "always", "never"}; }
-
 template <class Choice>
 constexpr std::string_view name_of(Choice choice) {
     return names_of(choice)[static_cast<std::size_t>(choice)];

@@ -147,33 +147,6 @@ void check_evaluation(const Evaluation& evaluation) {
         evaluation.num_fewshot);
 }
 
-/// The names of the modules place every layer, so that no other key may.
-void check_model_parts(const Parallelism& parallelism) {
-    const std::size_t num_parts = parallelism.module_fqns_per_model_part.size();
-    if (num_parts == 0) return;
-    const auto exclude = [](const char* key, const auto& given, const auto& unset) {
-        if (given == unset) return;
-        throw UserError(
-            "parallelism.module_fqns_per_model_part excludes parallelism.{}, because both place layers; "
-            "remove "
-            "one of the two",
-            key);
-    };
-    const Parallelism defaults;
-    exclude("pipeline_parallel_layers_per_stage", parallelism.pipeline_parallel_layers_per_stage,
-            defaults.pipeline_parallel_layers_per_stage);
-    exclude("pipeline_parallel_first_stage_less_layers",
-            parallelism.pipeline_parallel_first_stage_less_layers,
-            defaults.pipeline_parallel_first_stage_less_layers);
-    exclude("pipeline_parallel_last_stage_less_layers", parallelism.pipeline_parallel_last_stage_less_layers,
-            defaults.pipeline_parallel_last_stage_less_layers);
-    if (num_parts % static_cast<std::size_t>(parallelism.pipeline_parallel_degree) == 0) return;
-    throw UserError(
-        "parallelism.module_fqns_per_model_part lists {} stages, but parallelism.pipeline_parallel_degree is "
-        "{}; give each rank as many stages",
-        num_parts, parallelism.pipeline_parallel_degree);
-}
-
 void check_stages(const Parallelism& parallelism) {
     const auto& layers = parallelism.pipeline_parallel_layers_per_stage;
     if (layers == std::vector<int64_t>{0}) {
@@ -302,7 +275,6 @@ void check_consistency(const JobConfig& config) {
     check_validation(config);
     check_evaluation(config.evaluation);
     check_stages(config.parallelism);
-    check_model_parts(config.parallelism);
     check_schedule(config.lr_scheduler);
     check_loss_spike(config.loss_spike);
     check_saving(config.checkpoint);

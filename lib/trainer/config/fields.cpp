@@ -209,9 +209,7 @@ std::vector<Section> make_schema() {
              key("pipeline_parallel_layers_per_stage", &Parallelism::pipeline_parallel_layers_per_stage,
                  within(0, std::numeric_limits<int>::max()),
                  "Layers of each stage, or of every stage (one number); empty: equal, adjusted by the two "
-                 "keys above."),
-             key("module_fqns_per_model_part", &Parallelism::module_fqns_per_model_part, any(),
-                 "Modules of each stage: tok_embeddings, layers.0, ..., norm, output, in this order.")}),
+                 "keys above.")}),
         section(
             "checkpoint", &JobConfig::checkpoint,
             "saving and resuming, and initial weights; lib/files/checkpoint/FORMAT.md specifies the files",
@@ -303,9 +301,6 @@ std::vector<Section> make_schema() {
              key("measure_gemm_peak", &Metrics::measure_gemm_peak, any(),
                  "Measure and log the peak of matrix products; MFU uses it for a device without a known "
                  "datasheet."),
-             key("live_line", &Metrics::live_line, any(),
-                 "Show a status line that each step rewrites; auto: if stderr is a terminal (it is not "
-                 "behind mpirun)."),
              key("enable_tensorboard", &Metrics::enable_tensorboard, any(),
                  "Write TensorBoard event files, with one point every log_freq steps."),
              key("save_tb_folder", &Metrics::save_tb_folder, any(),

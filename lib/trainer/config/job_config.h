@@ -133,7 +133,6 @@ struct Parallelism {
     int pipeline_parallel_first_stage_less_layers = 1;
     int pipeline_parallel_last_stage_less_layers = 1;
     std::vector<int64_t> pipeline_parallel_layers_per_stage;
-    std::vector<std::vector<std::string>> module_fqns_per_model_part;
     bool operator==(const Parallelism&) const = default;
 };
 
@@ -193,7 +192,6 @@ struct Metrics {
     int64_t log_freq = 10;
     bool layer_grad_norms = false;
     bool measure_gemm_peak = false;
-    LiveLine live_line = LiveLine::Auto;
     bool enable_tensorboard = false;
     std::string save_tb_folder = "tb";
     std::string baseline;  // empty: none

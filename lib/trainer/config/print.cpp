@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/nearest.h"
 #include "base/program.h"
+#include "base/text.h"
 #include "config/schema.h"
 
 namespace argosy::config {
@@ -16,37 +16,10 @@ namespace {
 
 /// The accepted values: "integer >= 1", "linear|cosine|sqrt".
 std::string accepted(const Field& field) {
-    const auto with_range = [&](std::string type) {
-        const std::string range = range_text(field.limits.range);
-        return range.empty() ? type : type + " " + range;
-    };
-    switch (field.type) {
-        case ValueType::Boolean:
-            return "true|false";
-        case ValueType::Switch:
-            return "true|false|auto";
-        case ValueType::Integer:
-            return with_range("integer");
-        case ValueType::Number:
-            return with_range("number");
-        case ValueType::String:
-            return "string";
-        case ValueType::Choice:
-            return fmt::format("{}", fmt::join(field.limits.choices, "|"));
-        case ValueType::Duration:
-            return with_range("duration") + ", as 11h30m";
-        case ValueType::IntegerList:
-            return with_range("integers") + ", as 4,4,3";
-        case ValueType::ChoiceList:
-            return field.limits.choices.empty() ? "strings, as a,b"
-                                                : fmt::format("{}", fmt::join(field.limits.choices, ","));
-        case ValueType::NameLists:
-            return "lists of strings, as [[a,b],[c]]";
-        case ValueType::Mixture:
-            return "[{path=a.h5,weight=2}, ...]";
-    }
-    ARGOSY_CHECK(false, "value type {}", static_cast<int>(field.type));
-    return {};
+    const auto& choices = field.limits.choices;
+    if (choices.empty() || field.type == ValueType::Switch)
+        return form_of_words(field.type, range_text(field.limits.range));
+    return fmt::format("{}", fmt::join(choices, field.type == ValueType::ChoiceList ? "," : "|"));
 }
 
 std::string default_text(const Field& field) {

@@ -151,23 +151,22 @@ class PrintedReader {
     std::optional<Setting> read_list(const std::string& key, int depth) {
         const char end = text_[at_++] == '[' ? ']' : ')';
         std::vector<std::string> words;
-        std::vector<std::vector<std::string>> lists;
-        bool is_value = true;
+        bool is_value = true, has_lists = false;
         for (std::size_t i = 0; !take(end); ++i) {
             const auto element = read_value(fmt::format("{}.{}", key, i), depth + 1);
             if (!element) {
                 is_value = false;
-            } else if (const auto* list = std::get_if<std::vector<std::string>>(&element->value)) {
-                lists.push_back(*list);
+            } else if (std::holds_alternative<std::vector<std::string>>(element->value)) {
+                has_lists = true;
             } else {
                 const auto* text = std::get_if<std::string>(&element->value);
                 words.push_back(text ? *text : element->found);
             }
             if (!take(',') && peek() != end) expect(',');
         }
-        if (!is_value || (!words.empty() && !lists.empty())) return std::nullopt;
-        const Value value = lists.empty() ? Value(words) : Value(lists);
-        return Setting{key, value, toml_text(value), "in " + path_};
+        if (!is_value) return std::nullopt;
+        if (has_lists) return Setting{key, Value(), "a list of lists", "in " + path_};
+        return Setting{key, words, toml_text(words), "in " + path_};
     }
 
     std::string read_word() {
@@ -205,34 +204,21 @@ class PrintedReader {
         return result;
     }
 
+    /// Reads an escape as JSON has it. Python's others stand for characters that do not occur in
+    /// configurations.
     std::string read_escape() {
-        const char kind = at_ + 1 < text_.size() ? text_[at_ + 1] : '\\';
-        const std::size_t num_digits = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 0;
-        at_ += 2;
-        constexpr std::string_view kNames = "nrtbf", kLetters = "\n\r\t\b\f";
-        if (num_digits == 0) {
-            const std::size_t found = kNames.find(kind);
-            return {found == std::string_view::npos ? kind : kLetters[found]};
-        }
-        const auto digits = [&](std::size_t count) {
-            const std::string text = text_.substr(std::min(at_, text_.size()), count);
-            at_ += count;
-            return static_cast<uint32_t>(std::strtoul(text.c_str(), nullptr, 16));
+        const auto next = [&](std::size_t size) {
+            const std::string part = text_.substr(std::min(at_, text_.size()), size);
+            at_ += part.size();
+            return part;
         };
-        uint32_t code = digits(num_digits);
-        if (code >= 0xD800 && code < 0xDC00) {  // the first of a pair
-            at_ += 2;
-            code = 0x10000 + ((code - 0xD800) << 10) + (digits(4) & 0x3FF);
-        }
-        return utf8(code);
-    }
-
-    static std::string utf8(uint32_t code) {
-        if (code < 0x80) return {static_cast<char>(code)};
-        const int num_more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-        std::string text(1, static_cast<char>((0xFF00U >> (num_more + 1)) | (code >> (6 * num_more))));
-        for (int i = num_more - 1; i >= 0; --i) text += static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3F));
-        return text;
+        std::string escape = next(2);
+        if (escape == "\\'") return "'";
+        if (escape == "\\u") escape += next(4);
+        const bool is_first_of_pair = escape.size() == 6 && std::toupper(escape[2]) == 'D' &&
+                                      escape[3] > '7' && std::toupper(escape[3]) < 'C';
+        if (is_first_of_pair) escape += next(6);
+        return parse_json('"' + escape + '"', path_).get<std::string>();
     }
 
     const std::string &text_, &path_;
@@ -313,7 +299,8 @@ class PythonSettings {
     }
 
     void name_optimizer() {
-        constexpr std::string_view kGroups = "optimizer.param_groups.";  // a group's number follows, and a dot
+        constexpr std::string_view kGroups =
+            "optimizer.param_groups.";  // a group's number follows, and a dot
         const Setting* pattern = find("optimizer.param_groups.0.pattern");
         if (has("", "optimizer.param_groups.1.") || !pattern || pattern->value != Value(".*")) return;
         std::erase_if(all_, [&](Setting& setting) {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "config/arrival.h"
 
 namespace argosy::config {
@@ -32,6 +32,8 @@ std::string broken_range(const Range& range, double number) {
 
 constexpr std::pair<std::string_view, std::string_view> kFormerSettings[] = {
     {"compile.side_stream", "false"},
+    {"metrics.live_line", "\"auto\""},
+    {"parallelism.module_fqns_per_model_part", "[]"},
     {"profiling.enable_memory_snapshot", "false"},
     {"profiling.save_memory_snapshot_folder", "\"memory_snapshot\""},
     {"quantize.linear.float8.emulated_accumulation", "\"float32\""},

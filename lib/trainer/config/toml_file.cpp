@@ -19,7 +19,7 @@
 
 #include "base/content_kind.h"
 #include "base/error.h"
-#include "base/nearest.h"
+#include "base/text.h"
 #include "config/arrival.h"
 #include "config/schema.h"
 
@@ -85,18 +85,6 @@ Value list_of(const toml::array& array) {
     return list;
 }
 
-/// An unset value if an element is not a list of strings.
-Value name_lists_of(const toml::array& array) {
-    std::vector<std::vector<std::string>> lists;
-    for (const toml::node& element : array) {
-        const toml::array* names = element.as_array();
-        if (!names || !(names->empty() || names->is_homogeneous<std::string>())) return {};
-        auto& list = lists.emplace_back();
-        for (const toml::node& name : *names) list.push_back(name.ref<std::string>());
-    }
-    return lists;
-}
-
 /// An unset value if an element is not a table with a path, and perhaps a weight, alone.
 Value mixture_of(const toml::array& array) {
     std::vector<MixtureSource> mixture;
@@ -120,24 +108,15 @@ Value mixture_of(const toml::array& array) {
 Value list_of(const toml::array& array) {
     if (array.empty() || array.is_homogeneous<int64_t>()) return list_of<int64_t>(array);
     if (array.is_homogeneous<toml::table>()) return mixture_of(array);
-    return array.is_homogeneous<std::string>() ? list_of<std::string>(array) : name_lists_of(array);
+    return array.is_homogeneous<std::string>() ? list_of<std::string>(array) : Value();
 }
 
 Value value_of(const toml::node& node) {
-    switch (node.type()) {
-        case toml::node_type::boolean:
-            return node.ref<bool>();
-        case toml::node_type::integer:
-            return node.ref<int64_t>();
-        case toml::node_type::floating_point:
-            return node.ref<double>();
-        case toml::node_type::string:
-            return node.ref<std::string>();
-        case toml::node_type::array:
-            return list_of(*node.as_array());
-        default:
-            return {};
-    }
+    if (node.is_boolean()) return node.ref<bool>();
+    if (node.is_integer()) return node.ref<int64_t>();
+    if (node.is_floating_point()) return node.ref<double>();
+    if (node.is_string()) return node.ref<std::string>();
+    return node.is_array() ? list_of(*node.as_array()) : Value();
 }
 
 /// A list that is no value of any key.
@@ -156,22 +135,17 @@ std::string words_of_list(const std::string& key_of_list, const toml::array& arr
 
 std::string in_words(const std::string& key, const toml::node& node) {
     const Value value = value_of(node);
-    switch (node.type()) {
-        case toml::node_type::boolean:
-            return toml_text(value);
-        case toml::node_type::integer:
-            return "the integer " + toml_text(value);
-        case toml::node_type::floating_point:
-            return "the number " + toml_text(value);
-        case toml::node_type::string:
-            return "the string " + toml_text(value);
-        case toml::node_type::array:
-            return is_set(value) ? "the list " + toml_text(value) : words_of_list(key, *node.as_array());
-        case toml::node_type::table:
-            return "a table";
-        default:
-            return "a date or time";
+    if (!is_set(value)) {
+        return node.is_array()   ? words_of_list(key, *node.as_array())
+               : node.is_table() ? "a table"
+                                 : "a date or time";
     }
+    const char* const kind = node.is_integer()          ? "the integer "
+                             : node.is_floating_point() ? "the number "
+                             : node.is_string()         ? "the string "
+                             : node.is_array()          ? "the list "
+                                                        : "";
+    return kind + toml_text(value);
 }
 
 Setting setting(std::string key, const toml::node& node, const std::string& path) {

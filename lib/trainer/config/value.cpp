@@ -74,23 +74,6 @@ Value list_from(std::string_view word, std::optional<Element> element_from(std::
 Value integers_from(std::string_view word) { return list_from(word, number_from<int64_t>); }
 Value names_from(std::string_view word) { return list_from(word, name_from); }
 
-/// Parses "[[a, b], [c]]", with or without quotes around the names.
-Value name_lists_from(std::string_view word) {
-    if (word.size() < 2 || word.front() != '[' || word.back() != ']') return {};
-    word = trimmed(word.substr(1, word.size() - 2));
-    std::vector<std::vector<std::string>> lists;
-    if (word.empty()) return lists;
-    for (;;) {
-        const std::size_t end = word.find(']');
-        if (!word.starts_with('[') || end == std::string_view::npos) return {};
-        lists.push_back(std::get<std::vector<std::string>>(names_from(word.substr(0, end + 1))));
-        word = trimmed(word.substr(end + 1));
-        if (word.empty()) return lists;
-        if (word.front() != ',') return {};
-        word = trimmed(word.substr(1));
-    }
-}
-
 /// The place of the first of `letters` in `text` outside of quotes, or npos.
 std::size_t find_unquoted(std::string_view text, std::string_view letters) {
     bool quoted = false;
@@ -153,24 +136,26 @@ bool holds_switch(const Value& value) { return holds<bool>(value) || holds<std::
 struct Type {
     ValueType type;
     std::string_view name;
+    std::string_view form;  // of a word; {} stands for a range
     bool (*holds)(const Value&);
     Value (*from_word)(std::string_view);
 };
 
 constexpr Type kTypes[] = {
-    {ValueType::Boolean, "true or false", holds<bool>, boolean_from},
-    {ValueType::Switch, "true, false or \"auto\"", holds_switch, switch_from},
-    {ValueType::Integer, "an integer", holds<int64_t>, number_from_word<int64_t>},
-    {ValueType::Number, "a number", holds<double>, number_from_word<double>},
-    {ValueType::String, "a string", holds<std::string>, string_from},
-    {ValueType::Choice, "a string", holds<std::string>, string_from},
-    {ValueType::Duration, "a duration as 90m, 11h30m, 2d or 3600 (seconds)", holds<Duration>, duration_value},
-    {ValueType::IntegerList, "a list of integers", holds<std::vector<int64_t>>, integers_from},
-    {ValueType::ChoiceList, "a list of strings", holds<std::vector<std::string>>, names_from},
-    {ValueType::NameLists, "a list of lists of strings", holds<std::vector<std::vector<std::string>>>,
-     name_lists_from},
+    {ValueType::Boolean, "true or false", "true|false", holds<bool>, boolean_from},
+    {ValueType::Switch, "true, false or \"auto\"", "true|false|auto", holds_switch, switch_from},
+    {ValueType::Integer, "an integer", "integer{}", holds<int64_t>, number_from_word<int64_t>},
+    {ValueType::Number, "a number", "number{}", holds<double>, number_from_word<double>},
+    {ValueType::String, "a string", "string", holds<std::string>, string_from},
+    {ValueType::Choice, "a string", "string", holds<std::string>, string_from},
+    {ValueType::Duration, "a duration as 90m, 11h30m, 2d or 3600 (seconds)", "duration{}, as 11h30m",
+     holds<Duration>, duration_value},
+    {ValueType::IntegerList, "a list of integers", "integers{}, as 4,4,3", holds<std::vector<int64_t>>,
+     integers_from},
+    {ValueType::ChoiceList, "a list of strings", "strings, as a,b", holds<std::vector<std::string>>,
+     names_from},
     {ValueType::Mixture, "a list of sources as {path = \"F.h5\", weight = 2.0}",
-     holds<std::vector<MixtureSource>>, mixture_from},
+     "[{{path=a.h5,weight=2}}, ...]", holds<std::vector<MixtureSource>>, mixture_from},
 };
 
 const Type& description_of(ValueType type) {
@@ -221,11 +206,6 @@ struct TomlText {
         for (const std::string& word : value) words.push_back(toml_string(word));
         return fmt::format("[{}]", fmt::join(words, ", "));
     }
-    std::string operator()(const std::vector<std::vector<std::string>>& value) const {
-        std::vector<std::string> lists;
-        for (const auto& list : value) lists.push_back((*this)(list));
-        return fmt::format("[{}]", fmt::join(lists, ", "));
-    }
     std::string operator()(const std::vector<MixtureSource>& value) const {
         std::vector<std::string> sources;
         for (const auto& [path, weight] : value) {
@@ -261,6 +241,10 @@ bool is_set(const Value& value) { return !std::holds_alternative<std::monostate>
 
 std::string_view type_name(ValueType type) { return description_of(type).name; }
 
+std::string form_of_words(ValueType type, const std::string& range) {
+    return fmt::format(fmt::runtime(description_of(type).form), range.empty() ? "" : " " + range);
+}
+
 std::string_view exceeded_range(ValueType type, std::string_view word) {
     const auto exceeds = [&](auto number) {
         const char* const end = word.data() + word.size();
@@ -282,8 +266,6 @@ Value value_as(ValueType type, const Value& value) {
     if (text && type == ValueType::Duration) return duration_value(*text);
     const auto* integers = std::get_if<std::vector<int64_t>>(&value);
     if (integers && integers->empty() && type == ValueType::ChoiceList) return std::vector<std::string>();
-    if (integers && integers->empty() && type == ValueType::NameLists)
-        return std::vector<std::vector<std::string>>();
     if (integers && integers->empty() && type == ValueType::Mixture) return std::vector<MixtureSource>();
     return description_of(type).holds(value) ? value : Value();
 }

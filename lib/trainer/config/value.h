@@ -41,19 +41,20 @@ enum class ValueType {
     Duration,
     IntegerList,
     ChoiceList,
-    NameLists,
     Mixture
 };
 
 /// std::monostate stands for an unset value, or for one that no key accepts.
-using Value =
-    std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
-                 std::vector<std::string>, std::vector<std::vector<std::string>>, std::vector<MixtureSource>>;
+using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
+                           std::vector<std::string>, std::vector<MixtureSource>>;
 
 bool is_set(const Value& value);
 
 /// Returns the type's name for messages: "an integer".
 std::string_view type_name(ValueType type);
+
+/// The words of a type for the help text: "integer >= 1", with the range ">= 1" if it is not empty.
+std::string form_of_words(ValueType type, const std::string& range);
 
 /// If `word` is a number that is too large or too small for `type`: the range of the type, for messages; else
 /// empty.

@@ -85,10 +85,6 @@ std::string with_unit(double value) {
     return column(value, 5, 1) + kUnits[unit];
 }
 
-std::string percent(double part, double whole) {
-    return whole > 0 ? fmt::format("{:5.1f}%", 100 * part / whole) : fmt::format("{:>6}", "-");
-}
-
 /// "1:02:03": hours, minutes, seconds; "12h 03m" from 10 hours on, "12d 03h" from 100 hours on.
 std::string duration(double seconds) {
     constexpr double kMaxDays = 100;
@@ -138,14 +134,6 @@ std::vector<std::string> utilisation(const Speed& rates, const JobFigures& job) 
 
 std::string step_of_steps(int64_t step, int64_t final_step) {
     return fmt::format("step {:>{}}/{}", step, fmt::formatted_size("{}", final_step), final_step);
-}
-
-std::string step_of_steps(const StepWindow& window) {
-    return step_of_steps(window.newest.step, window.final_step);
-}
-
-std::string gibibyte_column(int64_t bytes, int width, int decimals) {
-    return column(gibibytes(bytes), width, decimals) + " GiB";
 }
 
 }  // namespace
@@ -253,14 +241,14 @@ std::string log_line(const StepWindow& window, const JobFigures& job) {
         return times.total_ms > 0 ? fmt::format("  {} {:3.0f}%", name, 100 * ms / times.total_ms)
                                   : fmt::format("  {}    -", name);
     };
-    std::vector<Figure> figures = {{0, step_of_steps(window)},
+    std::vector<Figure> figures = {{0, step_of_steps(newest.step, window.final_step)},
                                    {0, "  loss " + column(newest.loss, 6, 4)},
                                    {0, "  norm " + column(newest.grad_norm, 6, 4)},
                                    {5, fmt::format("  lr {:8.2e}", newest.lr)},
                                    {0, " " + with_unit(rates.tokens_per_second) + " tok/s"}};
     for (int rank = 2; const std::string& text : utilisation(rates, job))
         figures.push_back({std::exchange(rank, 7), text});
-    figures.push_back({4, " " + gibibyte_column(window.peak_bytes, 5, 2)});
+    figures.push_back({4, " " + column(gibibytes(window.peak_bytes), 5, 2) + " GiB"});
     if (!times.exposed_ms.empty()) figures.push_back({3, share("exposed", times.all_exposed_ms())});
     figures.push_back({6, share("data", times.data_ms)});
     if (newest.memory.allocator && newest.memory.allocator->num_retries > 0)
@@ -270,16 +258,6 @@ std::string log_line(const StepWindow& window, const JobFigures& job) {
     figures.push_back({0, "  ETA " + duration(window.seconds_left)});
     constexpr size_t kTerminalColumns = 120;
     return fitted(figures, kTerminalColumns - kMaxLogPrefix.size());
-}
-
-std::string live_text(const StepWindow& window, const JobFigures& job) {
-    const StepMetrics& newest = window.newest;
-    const Speed rates = speed(newest.tokens, window.step_seconds, job);
-    return fmt::format("{} {}  ETA {}  loss {}  {} tok/s{}  {}", step_of_steps(window),
-                       percent(static_cast<double>(newest.step), static_cast<double>(window.final_step)),
-                       duration(window.seconds_left), column(newest.loss, 8, 4),
-                       with_unit(rates.tokens_per_second), fmt::join(utilisation(rates, job), ""),
-                       gibibyte_column(newest.memory.peak_bytes, 7, 3));
 }
 
 }  // namespace argosy::observe

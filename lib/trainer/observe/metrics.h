@@ -137,7 +137,6 @@ struct StepWindow {
     StepTimes times;                             // sums
     int64_t peak_bytes = 0;                      // maximum
     std::optional<int64_t> reserved_bytes = {};  // maximum; none on a CPU
-    double step_seconds = 0;                     // running mean of step times; later steps weigh more
     double seconds_left = 0;                     // until final_step
 };
 
@@ -159,10 +158,5 @@ std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task,
 /// waits for data; further shares of peaks. Speeds, memory and shares are those of the window. metrics.jsonl
 /// has all figures.
 std::string log_line(const StepWindow& window, const JobFigures& job);
-
-/// The live line: step n/N and the percentage done, the ETA, the loss, tokens/s and utilisation at the
-/// running mean of step times, tensor memory. The important parts come first, because a narrow terminal cuts
-/// the end.
-std::string live_text(const StepWindow& window, const JobFigures& job);
 
 }  // namespace argosy::observe

@@ -26,12 +26,10 @@ MetricsWriter::MetricsWriter(const MetricsOptions& options, const JobFigures& jo
                 (std::filesystem::path(options.dump_folder) / *options.tensorboard_folder).string());
         }
     }
-    if (options.live_line) live_line_.emplace(options.columns);
 }
 
 void MetricsWriter::end() {
     try {
-        live_line_.reset();
         if (window_.num_steps > 0) end_window();
     } catch (const Error& error) {
         spdlog::warn("{}", error.what());
@@ -60,7 +58,6 @@ void MetricsWriter::add_to_window(const StepMetrics& metrics) {
     // newest 20 steps.
     const double weight = num_written_ <= 2 ? 1 : std::max(1.0 / static_cast<double>(num_written_ - 1), 0.05);
     step_seconds_ += weight * (metrics.times.total_ms / 1e3 - step_seconds_);
-    window_.step_seconds = step_seconds_;
     window_.seconds_left = std::min(metrics.seconds_allowed,
                                     step_seconds_ * static_cast<double>(options_.final_step - metrics.step));
 }
@@ -102,8 +99,6 @@ void MetricsWriter::write(const StepMetrics& metrics) {
     file_->append_line(json_line(metrics, job_));
     if (num_written_ == 0 && earlier_step_) log_continuation(path(), *earlier_step_, metrics.step);
     add_to_window(metrics);
-    // Update the live line before the log line is written: the log redraws the live line below the log line.
-    if (live_line_) live_line_->show(live_text(window_, job_));
     if (metrics.validation) report_validation(metrics);
     if (!metrics.evaluation.empty()) report_evaluation(metrics);
     if (num_written_ == 1 || options_.ends_window(metrics.step)) end_window();

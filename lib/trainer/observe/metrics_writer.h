@@ -1,14 +1,12 @@
 // Writes a run's metrics to <dump_folder>/metrics.jsonl, one line per step, and shows them to people: a log
-// line every log_freq steps, TensorBoard's curves at the same steps, and on a terminal a live line that is
-// rewritten. Rank 0 writes. Every rank needs a MetricsWriter, because the live line would otherwise mix with
-// the rank's log, and each rank warns of its own GPU's memory.
+// line every log_freq steps, and TensorBoard's curves at the same steps. Rank 0 writes. Every rank needs a
+// MetricsWriter, because each rank warns of its own GPU's memory.
 #pragma once
 
 #include <filesystem>
 #include <optional>
 #include <string>
 
-#include "base/progress.h"
 #include "observe/append_file.h"
 #include "observe/metrics.h"
 #include "observe/tensorboard.h"
@@ -24,10 +22,8 @@ struct MetricsOptions {
     /// window of its own.
     bool ends_window(int64_t step) const { return step % log_freq == 0 || step == final_step; }
     std::optional<std::string> tensorboard_folder;  // within dump_folder; none: no TensorBoard
-    bool live_line = false;
     /// Existing lines up to this step belong to this run; none: not known.
     std::optional<int64_t> last_own_step = {};
-    int columns = 80;  // the terminal's width if it cannot be queried
 };
 
 class MetricsWriter {
@@ -46,8 +42,8 @@ class MetricsWriter {
     /// warning, at the first step by which its GPU allocator had to retry.
     void write(const StepMetrics& metrics);
 
-    /// Writes the log line of the last steps, wherever the run stopped, and removes the live line. Nothing is
-    /// written after it. Only warns of an error, because the run's last step is saved after it.
+    /// Writes the log line of the last steps, wherever the run stopped. Nothing is written after it. Only
+    /// warns of an error, because the run's last step is saved after it.
     void end();
 
   private:
@@ -63,7 +59,6 @@ class MetricsWriter {
     std::optional<int64_t> earlier_step_;  // the last step in the file, if it may be of another run
     std::optional<AppendFile> file_;       // on rank 0
     std::optional<EventFile> events_;      // on rank 0, if enabled
-    std::optional<LiveLine> live_line_;    // if enabled
     bool warned_of_retries_ = false;
     int64_t num_written_ = 0;  // steps of this run so far
     double step_seconds_ = 0;  // running mean

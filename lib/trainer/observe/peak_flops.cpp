@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fnv.h"
+#include "base/random.h"
 #include "model/parameter.h"
 #include "ops/matmul.h"
 

@@ -151,32 +151,4 @@ std::vector<int> split_layers(int64_t num_layers, int num_stages, int first_less
     return layers;
 }
 
-std::vector<int> layers_of_parts(const std::vector<std::vector<std::string>>& names, int64_t num_layers) {
-    constexpr const char* kKey = "parallelism.module_fqns_per_model_part";
-    std::vector<std::string> modules = {"tok_embeddings"};
-    for (int64_t layer = 0; layer < num_layers; ++layer) modules.push_back(fmt::format("layers.{}", layer));
-    modules.insert(modules.end(), {"norm", "output"});
-    auto next = modules.begin();
-    std::vector<int> layers;
-    for (size_t stage = 0; stage < names.size(); ++stage) {
-        if (names[stage].empty())
-            throw UserError("{} leaves stage {} without modules; name some", kKey, stage);
-        if (next != modules.end() && *next == "output")
-            throw UserError("{} puts output in stage {} without norm; they are one unit", kKey, stage);
-        layers.push_back(0);
-        for (const std::string& name : names[stage]) {
-            if (next == modules.end() || name != *next) {
-                throw UserError(
-                    "{} names '{}' in stage {}, where {} follows; name each of tok_embeddings, layers.0 to "
-                    "layers.{}, norm and output once, in this order",
-                    kKey, name, stage, next == modules.end() ? "nothing" : *next, num_layers - 1);
-            }
-            if (next->starts_with("layers.")) ++layers.back();
-            ++next;
-        }
-    }
-    if (next != modules.end()) throw UserError("{} leaves out {}; name every module", kKey, *next);
-    return layers;
-}
-
 }  // namespace argosy::parallel

@@ -45,9 +45,4 @@ std::vector<StageUnits> stage_units(const ModelPlacement& placement);
 /// goes to the earlier stages.
 std::vector<int> split_layers(int64_t num_layers, int num_stages, int first_less, int last_less);
 
-/// Returns the number of blocks of each stage from the names of its modules: tok_embeddings, layers.0, ...,
-/// norm, output. Throws UserError unless the stages name each module once, in the model's order, and none is
-/// empty; norm and output make one unit.
-std::vector<int> layers_of_parts(const std::vector<std::vector<std::string>>& names, int64_t num_layers);
-
 }  // namespace argosy::parallel

@@ -5,7 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "base/error.h"
-#include "layout/initial.h"
+#include "layout/param_spec.h"
 #include "ops/numerics.h"
 
 namespace argosy::parallel {

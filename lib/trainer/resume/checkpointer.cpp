@@ -3,21 +3,26 @@
 #include <ATen/ops/tensor.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <random>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/raw_file.h"
 #include "base/units.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
 #include "checkpoint/tensor_file.h"
 #include "comm/values.h"
+#include "config/print.h"
+#include "interop/model_source.h"
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
-#include "resume/shard_copy.h"
 #include "setup/number_types.h"
 
 namespace argosy::resume {
@@ -41,6 +46,16 @@ fs::path place_of(const SaveOptions& options, int64_t step) {
 
 fs::path export_place(const SaveOptions& options, int64_t step) {
     return place_of(options, step).string() + "-hf";
+}
+
+/// The context length to write into the checkpoint's config.json. A preset trained from scratch gets seq_len,
+/// because plain rotary embedding does not extrapolate to positions beyond the training sequences. A longer
+/// context is valid if a config.json or the loaded weights state it, or if the frequencies are scaled: scaled
+/// frequencies are made for the published context, and transformers requires a context longer than
+/// original_max_position_embeddings for them.
+int64_t max_context(const config::JobConfig& config, const model::ModelSpec& spec, const Start& start) {
+    const bool said = model::has_hugging_face_config(config.model.hf_assets_path) || spec.rope_scaling;
+    return std::max({config.training.seq_len, start.max_context, said ? spec.max_context : 0});
 }
 
 }  // namespace
@@ -258,6 +273,25 @@ void Checkpointer::export_last(int64_t step) {
         write_hugging_face(saved, place, options_->checkpoint.export_dtype);
         spdlog::info("step {} is exported to {}, in Hugging Face's format", step, place.string());
     }));
+}
+
+SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
+                         const layout::MeshShape& mesh, const Start& start, int64_t final_step) {
+    SaveOptions options{.checkpoint = config.checkpoint,
+                        .folder = steps_folder(config),
+                        .initial_step = start.position.step,
+                        .final_step = final_step,
+                        .stall_seconds = static_cast<double>(config.comm.storage_timeout_seconds)};
+    if (!config.checkpoint.saves()) return options;
+    model::ModelSpec saved = spec;
+    saved.max_context = max_context(config, spec, start);
+    options.description = {.program = version(),
+                           .mesh = mesh.name(),
+                           .model = model::hugging_face_config(saved),
+                           .config = config::print_toml(config)};
+    options.assets = interop::assets_in(config.model.hf_assets_path);
+    if (options.assets.empty()) options.assets = start.assets;
+    return options;
 }
 
 }  // namespace argosy::resume

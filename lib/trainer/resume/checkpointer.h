@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -18,9 +19,12 @@
 #include "checkpoint/table.h"
 #include "comm/communicator.h"
 #include "config/job_config.h"
+#include "layout/mesh_shape.h"
+#include "model/model_spec.h"
 #include "resume/joint_work.h"
+#include "resume/restore.h"
 #include "resume/run_state.h"
-#include "resume/shard_copy.h"
+#include "resume/save_plan.h"
 #include "train/run_limits.h"
 
 namespace argosy::resume {
@@ -118,5 +122,10 @@ class Checkpointer {
     std::optional<double> finish_started_;  // when finish() began to wait for save_, by seconds_now()
     JointWork work_;
 };
+
+/// Options for a run that begins at `start` and ends with `final_step`. Throws UserError if the run saves and
+/// no config.json can describe the model.
+SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec& spec,
+                         const layout::MeshShape& mesh, const Start& start, int64_t final_step);
 
 }  // namespace argosy::resume

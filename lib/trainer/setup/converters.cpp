@@ -95,14 +95,11 @@ void warn_of_idle_filters(const std::vector<std::string>& filter, const std::set
 }
 
 std::string text_of(const ops::Float8Choice& choice) {
-    switch (choice.way) {
-        case ops::Float8Way::Native:
-            return "in float8";
-        case ops::Float8Way::ScaledAfter:
-            return fmt::format("in float8, scaled afterwards, because {}", choice.reason);
-        default:
-            return fmt::format("emulated in bf16, because {}", choice.reason);
-    }
+    if (choice.way == ops::Float8Way::Native) return "in float8";
+    return fmt::format(
+        "{}, because {}",
+        choice.way == ops::Float8Way::ScaledAfter ? "in float8, scaled afterwards" : "emulated in bf16",
+        choice.reason);
 }
 
 }  // namespace

@@ -10,35 +10,25 @@
 #include "base/error.h"
 #include "parallel/own_schedule.h"
 #include "parallel/placement.h"
+#include "parallel/transfers.h"
 #include "setup/converters.h"
 #include "setup/number_types.h"
 
 namespace argosy::setup {
 namespace {
 
-model::RecomputeMode recompute_mode(config::RecomputeMode mode) {
-    switch (mode) {
-        case config::RecomputeMode::None:
-            return model::RecomputeMode::None;
-        case config::RecomputeMode::Selective:
-            return model::RecomputeMode::Selective;
-        case config::RecomputeMode::Full:
-            return model::RecomputeMode::Full;
-    }
-    return model::RecomputeMode::None;
+/// The value of another room for a value of a key: `values` are in the order of the key's.
+template <class Choice, class Value, size_t N>
+Value one_of(Choice choice, const Value (&values)[N]) {
+    static_assert(N == names_of(Choice{}).size());
+    return values[static_cast<size_t>(choice)];
 }
 
 /// The default for a pipeline keeps weights gathered; otherwise each microbatch would gather them again.
 parallel::Reshard reshard(const config::Parallelism& parallelism) {
-    switch (parallelism.fsdp_reshard_after_forward) {
-        case config::ReshardAfterForward::Always:
-            return parallel::Reshard::EveryPass;
-        case config::ReshardAfterForward::Never:
-            return parallel::Reshard::Never;
-        case config::ReshardAfterForward::Default:
-            break;
-    }
-    return parallelism.pipeline_parallel_degree > 1 ? parallel::Reshard::Never : parallel::Reshard::EveryPass;
+    using enum parallel::Reshard;
+    const auto usual = parallelism.pipeline_parallel_degree > 1 ? Never : EveryPass;
+    return one_of(parallelism.fsdp_reshard_after_forward, {usual, EveryPass, Never});
 }
 
 parallel::ContextOptions context_options(const config::Parallelism& parallelism) {
@@ -46,18 +36,6 @@ parallel::ContextOptions context_options(const config::Parallelism& parallelism)
     const bool at_once = parallelism.context_parallel_rotate_method == config::RotateMethod::AllGather;
     return {.rotation = at_once ? Rotation::AllGather : Rotation::Ring,
             .balance = parallelism.context_parallel_load_balancer};
-}
-
-train::DecayShape decay_shape(config::DecayType type) {
-    switch (type) {
-        case config::DecayType::Linear:
-            return train::DecayShape::Linear;
-        case config::DecayType::Cosine:
-            return train::DecayShape::Cosine;
-        case config::DecayType::Sqrt:
-            return train::DecayShape::Sqrt;
-    }
-    return train::DecayShape::Linear;
 }
 
 /// The mean loss divides each token's loss by the number of tokens of a step. The initial scale undoes that
@@ -109,34 +87,21 @@ int num_stages(const config::Parallelism& parallelism, const parallel::RankActio
     return static_cast<int>(number);
 }
 
-/// The layers of each stage, if the configuration lists them.
-std::vector<int> listed_layers(const config::Parallelism& parallelism, int64_t num_layers) {
-    const auto& names = parallelism.module_fqns_per_model_part;
-    if (!names.empty()) return parallel::layers_of_parts(names, num_layers);
-    const auto& given = parallelism.pipeline_parallel_layers_per_stage;
-    const bool is_for_every_stage = given.size() == 1 && parallelism.pipeline_parallel_degree > 1;
-    return is_for_every_stage ? std::vector<int>() : std::vector<int>(given.begin(), given.end());
-}
-
 std::vector<int> stage_layers(const config::Parallelism& parallelism, const parallel::RankActions& own,
                               int64_t num_layers) {
-    std::vector<int> listed = listed_layers(parallelism, num_layers);
-    const int number =
-        listed.empty() ? num_stages(parallelism, own, num_layers) : static_cast<int>(listed.size());
+    const auto& given = parallelism.pipeline_parallel_layers_per_stage;
+    const bool is_for_every_stage = given.size() == 1 && parallelism.pipeline_parallel_degree > 1;
+    const bool is_listed = !given.empty() && !is_for_every_stage;
+    const int number = is_listed ? static_cast<int>(given.size()) : num_stages(parallelism, own, num_layers);
     if (!own.empty() && number != parallel::num_stages(own)) {
-        throw UserError("parallelism.{} lists {} stages, but {} has {}; change one of them",
-                        parallelism.module_fqns_per_model_part.empty() ? "pipeline_parallel_layers_per_stage"
-                                                                       : "module_fqns_per_model_part",
-                        number, parallelism.pipeline_parallel_schedule_csv, parallel::num_stages(own));
+        throw UserError(
+            "parallelism.pipeline_parallel_layers_per_stage lists {} stages, but {} has {}; change one of "
+            "them",
+            number, parallelism.pipeline_parallel_schedule_csv, parallel::num_stages(own));
     }
-    if (!listed.empty()) return listed;
+    if (is_listed) return {given.begin(), given.end()};
     return parallel::split_layers(num_layers, number, parallelism.pipeline_parallel_first_stage_less_layers,
                                   parallelism.pipeline_parallel_last_stage_less_layers);
-}
-
-bool wants_live_line(config::LiveLine wanted, const Environment& environment) {
-    return wanted == config::LiveLine::Always ||
-           (wanted == config::LiveLine::Auto && log_is_on_a_terminal(environment));
 }
 
 /// Batches of `global_batch` samples, in the microbatches of training.
@@ -150,6 +115,54 @@ train::BatchSizes sizes_of_batches(const config::JobConfig& config, const layout
             .num_microbatches = global_batch / mesh.degree(layout::kDataAxes) / microbatch,
             .seq_len = config.training.seq_len,
             .balance = config.parallelism.context_parallel_load_balancer};
+}
+
+/// The bubble of the actions of all ranks.
+double bubble_of(const parallel::RankActions& actions, const parallel::StageMap& stages) {
+    return parallel::simulate_actions(parallel::with_transfers(actions, stages), stages)
+        .bubble_share(stages.num_ranks());
+}
+
+/// None if the schedule cannot run such a step. Each start of a run asks for many, so only a step of few
+/// microbatches is simulated: with more, the ranks wait as long, and compute in proportion.
+std::optional<double> bubble_of(const std::string& schedule, int num_stages, int num_ranks,
+                                int num_microbatches) {
+    // Every schedule fills and drains in the same way with fewer whole rounds of the ranks.
+    const int simulated =
+        num_microbatches < 8 * num_ranks ? num_microbatches : 4 * num_ranks + num_microbatches % num_ranks;
+    const parallel::ScheduleShape shape{num_stages, num_ranks, simulated, parallel::stage_order(schedule)};
+    try {
+        const double share = bubble_of(parallel::schedule(schedule, shape), shape.stages());
+        return share * simulated / (share * simulated + (1 - share) * num_microbatches);
+    } catch (const UserError&) {
+        return std::nullopt;
+    }
+}
+
+observe::PipelineFacts pipeline_facts(const train::TrainerOptions& options, int num_ranks) {
+    constexpr double kMinGain = 0.02;  // of a schedule that is worth a change
+    const auto num_microbatches = static_cast<int>(options.num_microbatches);
+    observe::PipelineFacts facts{.schedule = options.schedule, .num_microbatches = options.num_microbatches};
+    if (!options.own_schedule.empty()) {
+        const parallel::RankActions& own = options.own_schedule;
+        facts.schedule = options.own_schedule_path;
+        facts.bubble = bubble_of(
+            own, parallel::StageMap(parallel::num_stages(own), num_ranks, parallel::stage_order(own)));
+    } else {
+        const auto num_stages = static_cast<int>(options.stage_layers.size());
+        facts.bubble = bubble_of(options.schedule, num_stages, num_ranks, num_microbatches).value_or(0);
+        facts.bubble_of_twice = bubble_of(options.schedule, num_stages, num_ranks, 2 * num_microbatches);
+    }
+    facts.better_bubble = facts.bubble - kMinGain;
+    for (const std::string& schedule : parallel::schedule_names()) {
+        const int num_stages = num_ranks * parallel::default_stages_per_rank(schedule);
+        if (num_stages > options.spec.num_layers) continue;
+        const auto bubble = bubble_of(schedule, num_stages, num_ranks, num_microbatches);
+        if (!bubble || *bubble >= facts.better_bubble) continue;
+        facts.better_schedule = schedule;
+        facts.better_bubble = *bubble;
+    }
+    return facts;
 }
 
 }  // namespace
@@ -224,7 +237,9 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
         .own_schedule = own,
         .own_schedule_path = config.parallelism.pipeline_parallel_schedule_csv,
         .reshard = reshard(config.parallelism),
-        .recompute = recompute_mode(config.activation_checkpoint.mode),
+        .recompute =
+            one_of(config.activation_checkpoint.mode,
+                   {model::RecomputeMode::None, model::RecomputeMode::Selective, model::RecomputeMode::Full}),
         .num_microbatches = sizes.num_microbatches,
         .executor = {.graphs = uses_graphs(config)},
         .step = {.max_norm = config.training.max_norm,
@@ -265,22 +280,46 @@ train::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, in
             .warmup_steps = schedule.warmup_steps,
             .total_steps = schedule.total_steps.value_or(final_step),
             .decay_ratio = schedule.decay_ratio,
-            .shape = decay_shape(schedule.decay_type),
+            .shape = one_of(schedule.decay_type,
+                            {train::DecayShape::Linear, train::DecayShape::Cosine, train::DecayShape::Sqrt}),
             .min_factor = schedule.min_lr_factor};
 }
 
 observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
-                                        std::optional<int64_t> last_own_step,
-                                        const Environment& environment) {
+                                        std::optional<int64_t> last_own_step) {
     const config::Metrics& metrics = config.metrics;
     observe::MetricsOptions options{.dump_folder = config.job.dump_folder,
                                     .log_freq = metrics.log_freq,
                                     .final_step = final_step,
-                                    .live_line = wants_live_line(metrics.live_line, environment),
-                                    .last_own_step = last_own_step,
-                                    .columns = environment.columns};
+                                    .last_own_step = last_own_step};
     if (metrics.enable_tensorboard) options.tensorboard_folder = metrics.save_tb_folder;
     return options;
+}
+
+observe::RankTimesOptions rank_times_options(const config::JobConfig& config, const layout::MeshShape& mesh,
+                                             const Environment& environment) {
+    observe::RankTimesOptions options{.host = environment.node_name(), .mesh = mesh};
+    // Without balance, causal attention gives the later parts of a sequence more work.
+    if (config.parallelism.context_parallel_load_balancer == layout::ContextBalance::None)
+        options.unequal_axes.add(layout::Axis::Context);
+    return options;
+}
+
+observe::RunFacts run_facts(const config::JobConfig& config, const train::TrainerOptions& options,
+                            const layout::MeshShape& mesh, const std::vector<std::string>& slow_settings) {
+    observe::RunFacts facts{
+        .mesh = mesh,
+        .reshards = options.reshard == parallel::Reshard::EveryPass,
+        .overlaps_products = options.model.tensor.overlap_products,
+        .rotate_method = std::string(name_of(config.parallelism.context_parallel_rotate_method)),
+        .saves_async = config.checkpoint.async_mode == config::AsyncMode::Async,
+        .checkpoint_interval = config.checkpoint.interval,
+        .validation_freq = config.validation.freq,
+        .evaluation_freq = config.evaluation.freq,
+        .slow_settings = slow_settings};
+    const int num_stage_ranks = mesh.degree(layout::Axis::Pipeline);
+    if (num_stage_ranks > 1) facts.pipeline = pipeline_facts(options, num_stage_ranks);
+    return facts;
 }
 
 }  // namespace argosy::setup

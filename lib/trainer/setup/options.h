@@ -69,10 +69,9 @@ train::UpdateGuardOptions update_guard_options(const config::JobConfig& config);
 /// The decay ends at the run's last step, `final_step`, unless lr_scheduler.total_steps is set.
 train::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step);
 
-/// `final_step` is the run's last step; MetricsOptions defines `last_own_step`. REQUIRES: the log has been
-/// started.
+/// `final_step` is the run's last step; MetricsOptions defines `last_own_step`.
 observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
-                                        std::optional<int64_t> last_own_step, const Environment& environment);
+                                        std::optional<int64_t> last_own_step);
 
 /// The name of this rank's host is Slurm's, if there is one.
 observe::RankTimesOptions rank_times_options(const config::JobConfig& config, const layout::MeshShape& mesh,

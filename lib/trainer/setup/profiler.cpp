@@ -41,22 +41,6 @@ CommonClock common_clock(comm::Communicator& ranks) {
     return {ranks.rank() == 0 ? 0 : clock_offset(of_rank_0, own), of_rank_0.entered[0]};
 }
 
-/// The time of a span and a point of the curve, which is that of two events.
-double seconds_of_an_event() {
-    constexpr int kSpans = 1000;
-    Timeline timeline(/*rank=*/0);
-    timeline.start(/*clock_offset=*/0, "");
-    const double start = thread_seconds();
-    {
-        const Timeline::Span phase(timeline, "forward and backward");
-        for (int i = 0; i < kSpans; ++i) {
-            timeline.next_operation("BackwardInput of stage 0 unit 6 microbatch 0");
-            timeline.memory(int64_t{i} << 30);
-        }
-    }
-    return (thread_seconds() - start) / static_cast<double>(timeline.num_events());
-}
-
 }  // namespace
 
 std::string exposed_text(const std::string& trace) {
@@ -107,19 +91,11 @@ void Profiler::start_step(int64_t step) {
     step_ = step;
     const CommonClock clock = common_clock(control_);
     timeline_.start(clock.offset, fmt::format("{} of {} ranks", clock.start, control_.size()));
-    start_seconds_ = thread_seconds();
 }
 
 void Profiler::finish_step() {
     if (!timeline_.recording()) return;
-    const double step_seconds = thread_seconds() - start_seconds_;
-    const auto num_events = static_cast<double>(timeline_.num_events());
     const std::string trace = timeline_.stop();
-    if (control_.rank() == 0) {
-        const double seconds = seconds_of_an_event();
-        spdlog::info("trace of step {}: {} events of {:.2f} us, {:.3f} % of the step", step_, num_events,
-                     1e6 * seconds, 100 * num_events * seconds / step_seconds);
-    }
     const auto folder = folder_ / fmt::format("step-{:08}", step_);
     try {
         const FileWait wait(fmt::format("writing a trace to '{}'", folder.string()));

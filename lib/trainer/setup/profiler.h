@@ -39,9 +39,7 @@ class Profiler {
 
     /// COLLECTIVE if the step is traced. Called before the step begins.
     void start_step(int64_t step);
-    /// Writes the trace, if the step is traced. Rank 0 logs what the recording has cost: the number of events
-    /// times the time of one, measured now, as a share of the step, both by the time that this thread
-    /// computed.
+    /// Writes the trace, if the step is traced.
     void finish_step();
 
   private:
@@ -50,8 +48,7 @@ class Profiler {
     std::filesystem::path folder_;
     Timeline& timeline_;
     comm::Communicator& control_;
-    int64_t step_ = 0;          // the one that is traced
-    double start_seconds_ = 0;  // of it, by thread_seconds()
+    int64_t step_ = 0;  // the one that is traced
 };
 
 /// The kind of work of an operation, by which its time is split.

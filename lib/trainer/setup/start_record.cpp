@@ -7,14 +7,17 @@
 #include <ctime>
 #include <exception>
 #include <filesystem>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "base/log.h"
 #include "base/output.h"
 #include "base/program.h"
 #include "base/strict_json.h"
 #include "config/print.h"
+#include "config/schema.h"
 #include "cuda/device.h"
 #include "model/parameter.h"
 #include "observe/append_file.h"
@@ -68,53 +71,6 @@ std::string start_line(const config::JobConfig& config, const train::TrainerOpti
     return json_text(line);
 }
 
-/// Names the keys of [parallelism] that differ from their defaults and divide work along an axis of one rank.
-void log_idle_parallelism_keys(const config::Parallelism& given, const comm::Mesh& mesh) {
-    using layout::Axis;
-    const config::Parallelism defaults;
-    const auto report = [&](layout::AxisSet axes, const char* degree, bool changed, const char* key) {
-        if (!changed || mesh.degree(axes) > 1) return;
-        spdlog::info("parallelism.{} has no effect: {} is 1", key, degree);
-    };
-    const auto tensor = [&](auto key, const char* name) {
-        report(Axis::Tensor, "parallelism.tensor_parallel_degree", given.*key != defaults.*key, name);
-    };
-    const auto context = [&](auto key, const char* name) {
-        report(Axis::Context, "parallelism.context_parallel_degree", given.*key != defaults.*key, name);
-    };
-    using P = config::Parallelism;
-    tensor(&P::enable_async_tensor_parallel, "enable_async_tensor_parallel");
-    tensor(&P::disable_loss_parallel, "disable_loss_parallel");
-    context(&P::context_parallel_rotate_method, "context_parallel_rotate_method");
-    context(&P::context_parallel_load_balancer, "context_parallel_load_balancer");
-    report(layout::kShardAxes, "the number of ranks that share a parameter",
-           given.fsdp_reshard_after_forward != defaults.fsdp_reshard_after_forward,
-           "fsdp_reshard_after_forward");
-}
-
-void log_idle_compile_keys(const config::JobConfig& config) {
-    const config::Compile &given = config.compile, defaults;
-    const bool on_gpu = computes_on_gpu(), plain = config.debug.plain_operations;
-    const auto report = [](const char* key, const char* reason) {
-        if (reason != nullptr) spdlog::info("compile.{} has no effect: {}", key, reason);
-    };
-    const char* for_all = plain ? "debug.plain_operations is true" : nullptr;
-    const char* for_gpus = on_gpu ? for_all : "no rank computes on a GPU";
-    const char* for_graphs = for_gpus != nullptr || given.enable ? for_gpus : "compile.enable is false";
-    if (given.enable != defaults.enable) report("enable", for_all);
-    if (given.graphs != defaults.graphs) report("graphs", for_graphs);
-    if (given.search_algorithms != defaults.search_algorithms) report("search_algorithms", for_gpus);
-}
-
-void log_idle_profiling_keys(const config::Profiling& given) {
-    const config::Profiling defaults;
-    if (given.enable_profiling) return;
-    if (given.save_traces_folder != defaults.save_traces_folder)
-        spdlog::info("profiling.save_traces_folder has no effect: profiling.enable_profiling is false");
-    if (given.profile_freq != defaults.profile_freq)
-        spdlog::info("profiling.profile_freq has no effect: profiling.enable_profiling is false");
-}
-
 /// Warns of a schedule whose last steps train nothing, that never reaches optimizer.lr, or whose parts
 /// overlap. A run that ends before total_steps is a part of a longer one, which may be all warm-up.
 void warn_of_schedule(const config::JobConfig& config, StepRange steps) {
@@ -156,9 +112,44 @@ void warn_of_long_samples(const config::JobConfig& config, const model::ModelSpe
 }  // namespace
 
 void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
-    log_idle_parallelism_keys(config.parallelism, mesh);
-    log_idle_compile_keys(config);
-    log_idle_profiling_keys(config.profiling);
+    const auto idle = [&](const std::string& section, std::initializer_list<const char*> names,
+                          std::string_view reason) {
+        for (const char* const name : names) {
+            const config::Field& field = *config::find_field(section + "." + name);
+            if (field.get(config) != field.get({})) spdlog::info("{} has no effect: {}", field.key, reason);
+        }
+    };
+    const auto is_one = [&](layout::AxisSet axes) { return mesh.degree(axes) == 1; };
+    if (is_one(layout::Axis::Tensor))
+        idle("parallelism", {"enable_async_tensor_parallel", "disable_loss_parallel"},
+             "parallelism.tensor_parallel_degree is 1");
+    if (is_one(layout::Axis::Context))
+        idle("parallelism", {"context_parallel_rotate_method", "context_parallel_load_balancer"},
+             "parallelism.context_parallel_degree is 1");
+    if (is_one(layout::kShardAxes))
+        idle("parallelism", {"fsdp_reshard_after_forward"},
+             "the number of ranks that share a parameter is 1");
+
+    const bool on_gpu = computes_on_gpu(), plain = config.debug.plain_operations;
+    constexpr const char* kPlain = "debug.plain_operations is true";
+    if (plain) idle("compile", {"enable"}, kPlain);
+    if (plain || !on_gpu)
+        idle("compile", {"graphs", "search_algorithms"}, on_gpu ? kPlain : "no rank computes on a GPU");
+    else if (!config.compile.enable)
+        idle("compile", {"graphs"}, "compile.enable is false");
+    if (!config.profiling.enable_profiling)
+        idle("profiling", {"save_traces_folder", "profile_freq"}, "profiling.enable_profiling is false");
+
+    const config::Checkpoint& checkpoint = config.checkpoint;
+    if (!checkpoint.saves())
+        idle("checkpoint",
+             {"interval", "keep_latest_k", "keep_every", "async_mode", "enable_first_step_checkpoint",
+              "last_save_model_only", "last_save_in_hf", "export_dtype"},
+             checkpoint.load_only ? "checkpoint.load_only saves nothing" : "checkpoint.enable is false");
+    else if (checkpoint.keep_latest_k == 0)
+        idle("checkpoint", {"keep_every"}, "checkpoint.keep_latest_k = 0 keeps all steps");
+    if (!checkpoint.enable && checkpoint.initial_load_model_only)
+        idle("checkpoint", {"exclude_from_loading"}, "only weights are loaded without checkpoint.enable");
 }
 
 void log_job(const config::JobConfig& config, const train::TrainerOptions& options,

@@ -13,8 +13,8 @@
 
 namespace argosy::setup {
 
-/// Logs the keys of [parallelism], [compile] and [profiling] that are set but have no effect on this mesh, on
-/// these devices or with the other settings.
+/// Logs the keys of [parallelism], [compile], [profiling] and [checkpoint] that are set but have no effect on
+/// this mesh, on these devices or with the other settings.
 void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh);
 
 /// The steps that this start is to train.
