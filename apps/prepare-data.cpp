@@ -91,7 +91,7 @@ std::unique_ptr<tokenizer::Tokenizer> open_tokenizer(const CommandLine& line) {
 
 void print_report(const data::TokenizeResult& result) {
     if (result.num_skipped > 0) {
-        spdlog::warn("{} records could not be read and are left out (--on-error skip)", result.num_skipped);
+        spdlog::warn("left out, since they could not be read (--on-error skip): {} of the records", result.num_skipped);
     }
     if (result.num_repaired > 0) {
         spdlog::warn("{} of {} texts have malformed UTF-8, which is read as U+FFFD", result.num_repaired,

@@ -23,9 +23,9 @@ while [ $# -gt 0 ]; do
         --*) [ $# -gt 1 ] || fail "$1 needs a value" ;;
     esac
     case $1 in
-        --tasks) tasks=$(realpath -e "$2") || exit 2 ;;
+        --tasks) tasks=$(realpath -e "$2" 2>/dev/null) || fail "--tasks: there is no file $2" ;;
         --tokenizer) tokenizer=$2
-                     [ "$2" = bytes ] || tokenizer=$(realpath -e "$2") || exit 2 ;;
+                     [ "$2" = bytes ] || tokenizer=$(realpath -e "$2" 2>/dev/null) || fail "--tokenizer: there is no $2" ;;
         --site) site=$2 words+=("$1" "$2") ;;
         --*.*) options+=("$1" "$2") ;;
         --*) words+=("$1" "$2") ;;

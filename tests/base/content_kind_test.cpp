@@ -17,9 +17,10 @@ TEST(KindOfContent, NamesKnownFormsAndBinaryFiles) {
         const std::string text = utf16("{\"text\": \"hello\"}\n", order);
         EXPECT_NE(kind_of_content(text).find(order ? "`iconv -f UTF-16LE " : "`iconv -f UTF-16BE "),
                   std::string::npos);
-        EXPECT_NE(kind_of_content((order ? "\xff\xfe" : "\xfe\xff") + text).find("UTF-16 text"),
+        EXPECT_NE(kind_of_content((order ? "\xff\xfe" : "\xfe\xff") + text).find("`iconv -f UTF-16 "),
                   std::string::npos);
     }
+    EXPECT_NE(kind_of_content(std::string("\xff\xfe\0\0a\0\0\0", 8)).find("UTF-32 text"), std::string::npos);
     const std::string zeros(20, '\0');
     EXPECT_EQ(kind_of_content("GGUF\3" + zeros), "a GGUF model");
     EXPECT_NE(kind_of_content("PK\3\4" + zeros).find("PyTorch pickled (.pth"), std::string::npos);

@@ -173,7 +173,8 @@ TEST(ArrivalModels, OtherKindsOfModelsAreRefused) {
     for (const char* model :
          {"name = \"flux\"\nflavor = \"flux-dev\"", "name = \"deepseek_v3\"\nflavor = \"16B\"",
           "name = \"llama4\"\nflavor = \"17bx16e\"", "name = \"qwen3\"\nflavor = \"30B-A3B\"",
-          "name = \"gpt_oss\"\nflavor = \"20b\"", "name = \"qwen3\"\nflavor = \"debugmodel_moe\""}) {
+          "name = \"gpt_oss\"\nflavor = \"20b\"", "name = \"llama3-siglip2\"", "name = \"vlm\"",
+          "name = \"qwen3\"\nflavor = \"debugmodel_moe\""}) {
         try {
             titan(fmt::format("[model]\n{}\n", model));
             ADD_FAILURE() << model;
@@ -188,6 +189,10 @@ TEST(ArrivalModels, OtherKindsOfModelsAreRefused) {
     std::string text = torchtitan_printed();
     for (std::size_t at; (at = text.find("moe=None")) != std::string::npos;)
         text.replace(at, 8, "moe=Config(n=4)");
+    EXPECT_THROW(translate({.program = ForeignProgram::TorchTitan, .path = ConfigFile(text).path()}),
+                 UserError);
+    text = torchtitan_printed();
+    text.replace(text.find("bias=False"), 10, "rank=8, alpha=16.0, bias=False");
     EXPECT_THROW(translate({.program = ForeignProgram::TorchTitan, .path = ConfigFile(text).path()}),
                  UserError);
 }

@@ -66,7 +66,7 @@ TEST(ArrivalRules, RowsAreKeysOfTorchTitan) {
                                                  "model_spec.model.layers.attention.rope.max_seq_len",
                                                  "model_spec.model.layers.feed_forward.hidden_dim",
                                                  "model_spec.model.layers.feed_forward.bias",
-                                                 "model_spec.casts",
+                                                 "(float8)",
                                                  "model_converters.print_after_conversion",
                                                  "model_converters.converters",
                                                  "model.norm_type",
@@ -88,7 +88,9 @@ TEST(ArrivalRules, RowsAreKeysOfTorchTitan) {
                                                  "quantize.linear.float8.enable",
                                                  "quantize.linear.float8.force_recompute_fp8_weight_in_bwd",
                                                  "quantize.linear.mx.use_fp8_dim1_cast_triton_kernel",
-                                                 "experimental.custom_model_path"};
+                                                 "experimental.custom_model_path",
+                                                 "validation.dataloader.dataset",
+                                                 "validation.dataloader.dataset."};
     std::vector<Setting> settings = torchtitan_defaults();
     for (Setting& setting : read_printed_python(torchtitan_printed(), "F")) {
         setting.key = newest_name(torchtitan_table(), setting.key);

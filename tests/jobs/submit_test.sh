@@ -109,6 +109,7 @@ untold="pipeline: the records of $folder/texts.jsonl are texts, which need a tok
 pipeline "$untold" --tasks "$folder/texts.jsonl"
 pipeline "$untold" --tasks "$folder/texts.jsonl" --model.hf_assets_path "$folder/bare"
 pipeline "$folder/nowhere" --tasks "$folder/texts.jsonl" --tokenizer "$folder/nowhere"
+pipeline "pipeline: --tasks: there is no file $folder/nofile" --tasks "$folder/nofile"
 pipeline "submit: the run has no data" --tasks "$folder/tokens.jsonl" --training.dataset_path=
 [ ! -e "$folder/outputs" ] || fail "a refused pipeline left something"
 

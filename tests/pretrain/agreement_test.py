@@ -95,6 +95,23 @@ class Agreement(run.PretrainTest):
              self.words(validation__enable=True, validation__dataset_path=self.tokens),
              self.words(validation__enable=True, validation__dataset_path=self.folder / "less.h5"))])
 
+    def test_other_weights_under_the_same_path(self):
+        """As on disks of nodes: a path that is relative names another run's checkpoint on each rank."""
+        nodes = [self.folder / f"node{i}" for i in range(2)]
+        for seed, node in enumerate(nodes):
+            done = self.run_ranks(1, *self.small(training__steps=1, debug__seed=seed, checkpoint__enable=True,
+                                                 job__dump_folder=node / "init"))
+            self.assert_code(done, 0)
+        new, resumed = (self.words(training__steps=2, checkpoint__enable=True, **more) for more in (
+            {"checkpoint__initial_load_path": "init"}, {"job__dump_folder": "init"}))
+        for words in new, resumed:
+            with self.subTest(words=words):
+                done = self.run_ranks(1, "-wdir", nodes[0], *words, ":", "-n", 1, "-wdir", nodes[1], *words, program=())
+                self.assert_one_error(done, 2, "rank 1 reads other weights from init", "than rank 0", "copy the same files to all nodes")
+        self.assertFalse((self.folder / "run" / "metrics.jsonl").exists())
+        same = self.run_ranks(1, "-wdir", nodes[0], *new, ":", "-n", 1, "-wdir", nodes[0], *new, program=())
+        self.assert_code(same, 0)
+
     def test_paths_to_equal_contents_and_kernels_of_another_processor_may_differ(self):
         copy = self.folder / "copy.h5"
         shutil.copy(self.tokens, copy)

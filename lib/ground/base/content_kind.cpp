@@ -5,7 +5,6 @@
 namespace argosy {
 namespace {
 
-constexpr std::string_view kUtf16 = "UTF-16 text, which `iconv -f UTF-16 -t UTF-8` converts";
 constexpr std::string_view kPickle = "weights that PyTorch pickled (.pth, .pt, .bin)";
 
 struct Mark {
@@ -13,8 +12,6 @@ struct Mark {
     std::string_view bytes, kind;
 };
 constexpr Mark kMarks[] = {
-    {0, "\xff\xfe", kUtf16},
-    {0, "\xfe\xff", kUtf16},
     {0, "GGUF\2", "a GGUF model"},
     {0, "GGUF\3", "a GGUF model"},
     {0, "PK\3\4", "a zip archive, or weights that PyTorch pickled (.pth, .pt, .bin)"},
@@ -42,6 +39,16 @@ bool is_control(char byte) {
     return (byte >= 0 && byte < '\b') || (byte > '\r' && byte < '\x1b') || byte == '\x7f';
 }
 
+/// UTF-16 or UTF-32 with a mark of its order of bytes, which iconv removes.
+std::string_view marked_text(std::string_view first) {
+    using namespace std::string_view_literals;
+    if (first.starts_with("\xff\xfe\0\0"sv) || first.starts_with("\0\0\xfe\xff"sv))
+        return "UTF-32 text, which `iconv -f UTF-32 -t UTF-8` converts";
+    if (first.starts_with("\xff\xfe") || first.starts_with("\xfe\xff"))
+        return "UTF-16 text, which `iconv -f UTF-16 -t UTF-8` converts";
+    return "";
+}
+
 /// UTF-16 without a mark, mostly of ASCII characters: most bytes at even or at odd places are zero, and none
 /// at the others.
 std::string_view utf16_without_mark(std::string_view first) {
@@ -65,8 +72,9 @@ bool is_safetensors(std::string_view first) {
 std::string kind_of_content(std::string_view first) {
     constexpr size_t kMaxBytes = 4096;
     first = first.substr(0, kMaxBytes);
-    const std::string_view utf16 = utf16_without_mark(first);
-    if (!utf16.empty()) return std::string(utf16);
+    for (const std::string_view text : {marked_text(first), utf16_without_mark(first)}) {
+        if (!text.empty()) return std::string(text);
+    }
     if (is_safetensors(first)) return "a safetensors file";
     // Text has few control characters. A tenth of random or compressed bytes are some.
     constexpr size_t kMinControls = 4, kMinShare = 20;

@@ -30,6 +30,9 @@ struct ArrivedKey {
     std::string sentence;
 };
 
+/// The key of a model that no preset has, which a run refuses.
+inline constexpr const char* kNoPreset = "(preset)";
+
 struct Arrival {
     std::vector<ArrivedKey> keys;  // by fate, then in the order of their file
     JobConfig config;
@@ -134,6 +137,10 @@ struct ForeignTable {
 const ForeignTable& torchtitan_table();
 const ForeignTable& litgpt_table();
 const ForeignTable& table_of(ForeignProgram program);
+
+inline constexpr const char* kUnsaidCasts =
+    "this JSON does not say whether products cast to float8: give the text of torchtitan.config.manager, or "
+    "set model.converters";
 
 /// Decides what a file of TorchTitan leaves to its time; `date` says it. Without one, a file that may be old
 /// gets a warning. Without filter_fqns, float8 left out the layer `output` from 19 July 2024 (pull request

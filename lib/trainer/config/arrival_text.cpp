@@ -95,12 +95,13 @@ std::string arrival_text(const Arrival& arrival, const ArrivalRequest& request) 
         text +=
             fmt::format("{:<10}  {:<{}}  {}\n", fate_name(key.fate), key_and_value(key), width, key.sentence);
     }
-    return text + fmt::format(
-                      "{} taken, {} equivalent, {} harmless, {} missing\n"
-                      "start: mpirun -n N pretrain --config {}{}\n",
-                      arrival.count(Fate::Taken), arrival.count(Fate::Equivalent),
-                      arrival.count(Fate::Harmless), arrival.count(Fate::Missing), shell_word(request.output),
-                      arrival.given.contains("training.dataset_path") ? "" : " --training.dataset_path F.h5");
+    text += fmt::format("{} taken, {} equivalent, {} harmless, {} missing\n", arrival.count(Fate::Taken),
+                        arrival.count(Fate::Equivalent), arrival.count(Fate::Harmless),
+                        arrival.count(Fate::Missing));
+    if (std::ranges::count(arrival.keys, kNoPreset, &ArrivedKey::key) > 0) return text;
+    const bool has_data = arrival.given.contains("training.dataset_path");
+    return text + fmt::format("start: mpirun -n N pretrain --config {}{}\n", shell_word(request.output),
+                              has_data ? "" : " --training.dataset_path F.h5");
 }
 
 std::string arrival_toml(const Arrival& arrival, const ArrivalRequest& request) {

@@ -267,11 +267,13 @@ std::string kind_of_other_model(const std::vector<Setting>& settings) {
                                    [](unsigned char letter) { return std::tolower(letter); });
             std::erase_if(name, [](char letter) { return letter == '-' || letter == '_'; });
             if (contains(name, {"flux", "diffusion"})) return "a diffusion model";
+            if (contains(name, {"vlm", "siglip", "llava"})) return "a model of images and texts";
             const bool is_distilled = contains(name, {"distill"});
             if (contains(name, {"moe", "mixtral", "llama4", "gptoss", "kimi", "olmoe", "a3b", "a22b"}) ||
                 (contains(name, {"deepseek"}) && !is_distilled))
                 return "a mixture of experts";
         }
+        if (key.starts_with("model_spec.") && key.ends_with(".rank")) return "a model with LoRA's adapters";
         const bool counts_experts = key.ends_with("n_expert") || key.ends_with("num_experts");
         if ((number && *number > 0 && counts_experts) || key.find(".layers.moe.") != std::string::npos)
             return "a mixture of experts";

@@ -33,7 +33,7 @@ class PrintedReader {
             return setting.key.starts_with("model_converters");
         };
         if (is_json && std::ranges::none_of(settings_, lists_converters))
-            settings_.push_back({"model_spec.casts", "unsaid", "unsaid", ""});
+            settings_.push_back({"(float8)", "unsaid", "unsaid", ""});
         return std::move(settings_);
     }
 

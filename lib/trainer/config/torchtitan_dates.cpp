@@ -63,6 +63,8 @@ void decide_frequencies(const std::string& date, Arrival& arrival) {
 }  // namespace
 
 void decide_by_date(const std::vector<Setting>& settings, const std::string& date, Arrival& arrival) {
+    if (std::ranges::count(settings, "(float8)", &Setting::key) > 0)
+        arrival.warnings.push_back(kUnsaidCasts);
     decide_output_cast(settings, date, arrival);
     decide_frequencies(date, arrival);
 }

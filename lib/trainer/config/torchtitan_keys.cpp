@@ -23,6 +23,8 @@ constexpr const char* kValidationData =
 constexpr const char* kValidationSteps =
     "steps x validation.local_batch_size samples of the job, not of each rank";
 constexpr const char* kSizes = "a Llama or Qwen of like layers, or a config.json in model.hf_assets_path";
+constexpr const char* kHeldOut =
+    "prepare-data tokenize makes the token file of validation.dataset_path from held-out texts";
 constexpr const char* kReader = "the next batch is read and prepared in the background in any case";
 constexpr const char* kExperts = "models are dense, so there are no experts to place or to balance";
 constexpr const char* kRestart =
@@ -102,9 +104,7 @@ const ForeignKey kKeys[] = {
     {"model_spec.model.layers.feed_forward.hidden_dim", ToModel, kSizes, "intermediate_size"},
     {"model_spec.model.layers.feed_forward.w1.bias", Rule(Nothing, "false"), kSizes},
     {"model_spec.model.layers.feed_forward.bias", Rule(Nothing, "false"), kSizes},
-    {"model_spec.casts", InWords,
-     "this JSON does not say whether products cast to float8: give the text of torchtitan.config.manager, or "
-     "model.converters"},
+    {"(float8)", InWords, kUnsaidCasts},
     {"model_spec.", Nothing, "the sizes say it"},
     {"model_converters.print_after_conversion", Nothing, "the log names the layers that are not cast"},
     {"model_converters.converters", Rule(Nothing, "[]"), "model.converters"},
@@ -236,10 +236,11 @@ const ForeignKey kKeys[] = {
     {"experimental.custom_model_path", Rule(Nothing, ""), kNoPython},
     {"validation.enable", ToKey,
      "set validation.dataset_path to a token file of held-out texts, then validation.enable = true"},
-    {"validation.dataset", InWords,
-     "prepare-data tokenize makes the token file of validation.dataset_path from held-out texts"},
+    {"validation.dataset", InWords, kHeldOut},
     {"validation.dataset_path", ToKey, kValidationData},
     {"validation.steps", ToKey, kValidationSteps},
+    {"validation.dataloader.dataset", InWords, kHeldOut},
+    {"validation.dataloader.dataset.", InWords, kHeldOut},
     {"validation.dataloader.", Nothing, kReader},
     {"debug.deterministic_warn_only", Nothing, "every operation has a deterministic form"},
     {"debug.enable_structured_logging", Nothing, "metrics.jsonl and ranks.jsonl are always written"},

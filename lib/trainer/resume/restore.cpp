@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -10,7 +11,9 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/hash.h"
 #include "checkpoint/step_folder.h"
 #include "comm/values.h"
 #include "gpu/device.h"
@@ -57,6 +60,7 @@ class Restorer {
     std::optional<Start> load_first_intact(const std::vector<fs::path>& places, Want want,
                                            const ChooseParts& choose);
     Faults open(const fs::path& path, Want want, ModelSource& source);
+    Faults compare_between_ranks(const ModelSource& source);
     Faults load_tensors(const ModelSource& source, const LoadedParts& parts);
     Start load_rest(const ModelSource& source, const LoadedParts& parts, double started);
     void check_model(const ModelSource& source) const;
@@ -136,6 +140,45 @@ Faults Restorer::open(const fs::path& path, Want want, ModelSource& source) {
     });
 }
 
+/// The hash of a row of each of at most kMaxSampled of the model's matrices.
+checkpoint::Hash hash_of_samples(const checkpoint::TensorSource& source) {
+    constexpr int64_t kMaxSampled = 256;
+    std::vector<const checkpoint::TensorInfo*> matrices;
+    for (const checkpoint::TensorInfo& tensor : source.tensors()) {
+        if (tensor.name.starts_with("model/") && tensor.shape.size() == 2) matrices.push_back(&tensor);
+    }
+    std::ranges::sort(matrices, {}, &checkpoint::TensorInfo::name);
+    checkpoint::Hasher hasher;
+    const int64_t step = divide_up(std::ssize(matrices), kMaxSampled);
+    for (int64_t i = 0; i < std::ssize(matrices); i += step) {
+        const checkpoint::TensorInfo& tensor = *matrices[i];
+        std::vector<std::byte> row(tensor.shape[1] * size_bytes(tensor.type));
+        source.read(tensor, {{tensor.shape[0] / 2, 0}, {1, tensor.shape[1]}}, row);
+        hasher.add(row);
+    }
+    return hasher.value();
+}
+
+/// COLLECTIVE: ranks may see different files under one path, such as copies on the disks of their nodes, and
+/// would train together with wrong numbers. Throws UserError if their weights differ. Returns faults of the
+/// bytes that were read.
+Faults Restorer::compare_between_ranks(const ModelSource& source) {
+    if (control_.size() == 1) return {};
+    checkpoint::Hash own;
+    Faults faults = work_.find_faults([&]() -> std::vector<std::string> {
+        own = hash_of_samples(*source.tensors);
+        return {};
+    });
+    if (!faults.texts.empty()) return faults;
+    const std::vector<checkpoint::Hash> all = comm::all_gather(control_, own);
+    const auto other = std::ranges::find_if(all, [&](const checkpoint::Hash& hash) { return hash != all[0]; });
+    if (other == all.end()) return {};
+    throw UserError(
+        "rank {} reads other weights from {} than rank 0; copy the same files to all nodes, or name a place "
+        "that all nodes share",
+        other - all.begin(), source.path.string());
+}
+
 /// Records, and logs if `aloud`, the faults of a checkpoint that was not loaded.
 void Restorer::note_faults(const fs::path& place, bool aloud) {
     const std::vector<std::string>& texts = faults_.texts;
@@ -183,6 +226,7 @@ std::optional<Start> Restorer::load_first_intact(const std::vector<fs::path>& pl
         ModelSource source;
         const double started = seconds_now();
         faults_ = open(place, want, source);
+        if (faults_.texts.empty()) faults_ = compare_between_ranks(source);
         if (faults_.texts.empty()) {
             check_model(source);
             const LoadedParts parts = choose(source);

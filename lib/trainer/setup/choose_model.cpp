@@ -52,7 +52,7 @@ void refuse_preset(config::Arrival& arrival) {
     try {
         preset_of(arrival.config.model);
     } catch (const UserError& error) {
-        arrival.keys.push_back({config::Fate::Missing, "(preset)", "", error.what()});
+        arrival.keys.push_back({config::Fate::Missing, config::kNoPreset, "", error.what()});
     }
 }
 
