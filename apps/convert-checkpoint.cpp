@@ -14,8 +14,7 @@
 #include "base/raw_file.h"
 #include "checkpoint/partial_folder.h"
 #include "command_line.h"
-#include "eval/compare.h"
-#include "interop/byte_progress.h"
+#include "interop/compare.h"
 #include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/inspect.h"
@@ -169,7 +168,7 @@ std::vector<std::string> logit_differences(const ModelSource& source, const Mode
         if (progress.due()) progress.show(share);
     };
     const auto compared =
-        eval::compare_logits({*source.tensors, source.spec}, {*result.tensors, result.spec}, show);
+        interop::compare_logits({*source.tensors, source.spec}, {*result.tensors, result.spec}, show);
     if (!compared.passed()) return {compared.text()};
     spdlog::info("{}", compared.text());
     return {};

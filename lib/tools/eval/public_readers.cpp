@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "eval/generation_tasks.h"
 #include "eval/readers.h"
 #include "eval/text.h"
 

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json_field.h"
-#include "eval/answers.h"
 #include "eval/windows.h"
 
 namespace argosy::eval {
@@ -54,6 +54,12 @@ enum class FewshotSampler {
     RandomOther,  // the same, but one more is drawn, and the document itself is left out
     First,        // the first ones, of those with the document's description
     None,         // the prompt has examples of its own and takes no others
+};
+
+/// A way to extract an answer from a text. A metric is computed for each filter of a task.
+struct AnswerFilter {
+    const char* name;
+    std::string (*apply)(std::string_view text);
 };
 
 struct Reader {

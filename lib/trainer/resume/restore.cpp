@@ -14,7 +14,7 @@
 #include "checkpoint/step_folder.h"
 #include "comm/values.h"
 #include "gpu/device.h"
-#include "interop/byte_progress.h"
+#include "interop/conversion.h"
 #include "interop/model_source.h"
 #include "interop/safetensors.h"
 #include "model/model_spec.h"
