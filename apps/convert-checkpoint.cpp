@@ -2,7 +2,6 @@
 // model.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <thread>
 
 #include "base/environment.h"
@@ -14,8 +13,7 @@
 #include "base/raw_file.h"
 #include "checkpoint/partial_folder.h"
 #include "command_line.h"
-#include "eval/compare.h"
-#include "interop/byte_progress.h"
+#include "interop/compare.h"
 #include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/inspect.h"
@@ -36,9 +34,10 @@ struct CommandLine {
         "for\n"
         "hf. It appears whole or not at all.",
         "convert-checkpoint"};
-    std::string source, destination, to, type, max_shard_size = "5GB";
+    std::string source, destination, to, type;
+    int64_t max_file_bytes = ConvertOptions().max_file_bytes;
     int num_shards = 0, num_threads = 0;
-    bool model_only = false, force = false, verify = false, inspect = false, json = false;
+    bool model_only = false, force = false, verify = false, inspect = false;
     std::vector<std::string> accepted_keys;
 };
 
@@ -67,9 +66,10 @@ void add_options(CommandLine& line) {
                    "default: as in SRC. The optimizer's state keeps its type")
         ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
     app.add_flag("--model-only", line.model_only, "omit the optimizer's state; hf always omits it");
-    app.add_option("--max-shard-size", line.max_shard_size,
+    app.add_option("--max-shard-size", line.max_file_bytes,
                    "maximum bytes of tensors in one file of hf: 5GB, 512MiB, 1000000")
-        ->capture_default_str();
+        ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+        ->option_text("SIZE=5GB");
     app.add_flag("--force", line.force,
                  "replace DST if it is a checkpoint or a model that a conversion wrote");
     app.add_flag("--verify", line.verify,
@@ -83,7 +83,6 @@ void add_options(CommandLine& line) {
     app.add_flag("--inspect", line.inspect,
                  "describe SRC: step, mesh, model, longest context, tensors, types, shapes,\n"
                  "sizes, checksums; exit 3 if a shard is missing or of another save");
-    app.add_flag("--json", line.json, "with --inspect: as JSON");
 }
 
 /// Refuses options that would have no effect.
@@ -99,36 +98,14 @@ void check_options(const CommandLine& line) {
                "cannot be combined with --inspect, which writes nothing");
         return;
     }
-    refuse({"--json"}, "needs --inspect");
     if (!given("DST")) throw UserError("DST is missing: convert-checkpoint SRC DST --to sharded|full|hf");
     if (!given("--to")) throw UserError("--to is missing: sharded, full or hf");
     if (line.to != "sharded") refuse({"--shards"}, "needs --to sharded");
     if (line.to != "hf") refuse({"--max-shard-size"}, "needs --to hf");
 }
 
-int64_t parse_size(const std::string& text) {
-    constexpr std::pair<const char*, int64_t> kUnits[] = {{"", 1},
-                                                          {"B", 1},
-                                                          {"KB", 1'000},
-                                                          {"MB", 1'000'000},
-                                                          {"GB", 1'000'000'000},
-                                                          {"KiB", 1 << 10},
-                                                          {"MiB", 1 << 20},
-                                                          {"GiB", int64_t{1} << 30}};
-    int64_t number = 0;
-    const char* end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data(), end, number);
-    for (const auto& [unit, bytes] : kUnits) {
-        int64_t size = 0;
-        if (error != std::errc() || std::string_view(rest, end) != unit) continue;
-        if (number > 0 && !__builtin_mul_overflow(number, bytes, &size)) return size;
-    }
-    throw UserError("--max-shard-size is '{}'; it takes a whole number and B, KB, MB, GB, KiB, MiB or GiB",
-                    text);
-}
-
 ConvertOptions convert_options(const CommandLine& line) {
-    ConvertOptions options{.num_shards = line.num_shards, .max_file_bytes = parse_size(line.max_shard_size)};
+    ConvertOptions options{.num_shards = line.num_shards, .max_file_bytes = line.max_file_bytes};
     options.to = line.to == "sharded" ? interop::Form::Sharded
                  : line.to == "full"  ? interop::Form::Full
                                       : interop::Form::HuggingFace;
@@ -156,7 +133,7 @@ ExitCode inspect(const CommandLine& line) {
         inspection.faults = source.checkpoint ? interop::faults(*source.checkpoint, num_threads(line))
                                               : std::vector<std::string>();
     }
-    print_text(line.json ? inspection_json(inspection) : inspection_text(inspection), stdout);
+    print_text(inspection_text(inspection), stdout);
     return inspection.faults && !inspection.faults->empty() ? ExitCode::CheckFailed : ExitCode::Done;
 }
 
@@ -168,7 +145,7 @@ std::vector<std::string> logit_differences(const ModelSource& source, const Mode
         if (progress.due()) progress.show(share);
     };
     const auto compared =
-        eval::compare_logits({*source.tensors, source.spec}, {*result.tensors, result.spec}, show);
+        interop::compare_logits({*source.tensors, source.spec}, {*result.tensors, result.spec}, show);
     if (!compared.passed()) return {compared.text()};
     spdlog::info("{}", compared.text());
     return {};

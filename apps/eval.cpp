@@ -17,11 +17,10 @@
 #include "eval/readers.h"
 #include "eval/requests.h"
 #include "eval/results.h"
+#include "eval/scoring_model.h"
 #include "eval/task_file.h"
 #include "eval/task_result.h"
-#include "eval/weights.h"
 #include "eval_options.h"
-#include "interop/byte_progress.h"
 #include "interop/conversion.h"
 #include "interop/conversion_folder.h"
 #include "interop/model_source.h"
@@ -29,7 +28,6 @@
 #include "mpi/comm.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
-#include "scoring/scoring_model.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy {
@@ -117,7 +115,7 @@ Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     return inputs;
 }
 
-eval::TaskResult run_task(const Inputs& inputs, scoring::ScoringModel& model, eval::Work work,
+eval::TaskResult run_task(const Inputs& inputs, eval::ScoringModel& model, eval::Work work,
                           bool shows_progress) {
     const double started = seconds_now();
     std::optional<Progress> progress;
@@ -164,21 +162,28 @@ class Outputs {
 };
 
 /// `ranks` is null in one process. Verifies the weights there; ranks verify what they load.
-std::unique_ptr<scoring::ScoringModel> make_model(const Options& options, const interop::ModelSource& source,
-                                                  std::span<const eval::Work> work, const mpi::Comm* ranks,
-                                                  const Environment& environment) {
-    scoring::ScoringOptions of_model{.dtype = options.dtype,
-                                     .device = options.device,
-                                     .score = options.score,
-                                     .degrees = options.degrees,
-                                     .accepted_keys = options.accepted_keys};
+std::unique_ptr<eval::ScoringModel> make_model(const Options& options, const interop::ModelSource& source,
+                                               std::span<const eval::Work> work, const mpi::Comm* ranks,
+                                               const Environment& environment) {
+    eval::ScoringOptions of_model{.dtype = options.dtype,
+                                  .device = options.device,
+                                  .score = options.score,
+                                  .degrees = options.degrees,
+                                  .accepted_keys = options.accepted_keys};
     for (const eval::Work& each : work) {
         of_model.longest_window = std::max(of_model.longest_window, eval::longest(each.requests.windows));
     }
-    if (ranks != nullptr) return scoring::mesh_model(source, of_model, work, *ranks, environment);
-    scoring::mesh_request(options.degrees, /*num_ranks=*/1);  // throws if a degree is not 1
-    check_bytes(source);
-    return scoring::layerwise_model(source, of_model);
+    std::unique_ptr<eval::ScoringModel> model;
+    if (ranks != nullptr) {
+        model = eval::mesh_model(source, of_model, work, *ranks, environment);
+    } else {
+        eval::mesh_request(options.degrees, /*num_ranks=*/1);  // throws if a degree is not 1
+        check_bytes(source);
+        model = eval::layerwise_model(source, of_model);
+    }
+    spdlog::info("{} ({}): {:.3g} parameters, computed in {} on {}", source.path.string(), name(source.form),
+                 static_cast<double>(model::num_parameters(source.spec)), options.dtype, model->place());
+    return model;
 }
 
 /// `ranks` is null in a process that no launcher started as one of several. Every rank reads the tasks and
@@ -220,12 +225,22 @@ void evaluate(Options options, const Environment& environment, const mpi::Comm* 
 /// One text is the work of one process, or of ranks that share the model.
 void check_ranks_of_one_text(const Options& options, const mpi::Comm* ranks) {
     if (ranks == nullptr) return;
-    const int replicas = scoring::mesh_request(options.degrees, ranks->size()).replicate;
+    const int replicas = eval::mesh_request(options.degrees, ranks->size()).replicate;
     if (replicas == 1) return;
     throw UserError(
         "--generate continues one text, but {} of the {} ranks would be copies without work; set "
         "--tensor-parallel-degree {} or another degree, or start eval without mpirun or srun",
         ranks->size() - ranks->size() / replicas, ranks->size(), options.degrees.tensor * replicas);
+}
+
+/// A prompt as the work of ranks, which must have the same.
+eval::Work work_of(const tokenizer::Ids& prompt, const tokenizer::Tokenizer& tokenizer,
+                   const tokenizer::Ids& end_tokens) {
+    eval::Work work;
+    work.task.file.path = "--generate";
+    work.task.documents.push_back({.record = {{"tokenizer", tokenizer.info().digest}, {"ends", end_tokens}}});
+    work.requests.records = {prompt};
+    return work;
 }
 
 /// Streams the continuation of a prompt to stdout.
@@ -253,16 +268,21 @@ void generate(Options options, const Environment& environment, const mpi::Comm* 
                      source.spec.max_context);
         options.generate.max_new_tokens = room;
     }
-    const auto model = make_model(options, source, {}, ranks, environment);
+    const eval::Work work = work_of(prompt, *tokenizer, options.generate.end_tokens);
+    const auto model = make_model(options, source, {&work, 1}, ranks, environment);
     const bool prints = ranks == nullptr || ranks->rank() == 0;
     const double started = seconds_now();
     const auto take = [&](const std::string& text) {
         if (prints && !text.empty()) print_text(text, stdout);
     };
-    const auto run = [&] { return model->generate_one(*tokenizer, prompt, options.generate, take); };
-    const int64_t count = ranks ? mpi::print_errors_first("eval", *ranks, run) : run();
+    const auto run = [&] {
+        return model->generate(
+            *tokenizer, work.requests.records, options.generate,
+            std::ssize(prompt) + options.generate.max_new_tokens, [](double) {}, take);
+    };
+    const auto texts = ranks ? mpi::print_errors_first("eval", *ranks, run) : run();
     if (prints) print_text("\n", stdout);
-    spdlog::info("{} tokens in {:.1f} s", count, seconds_now() - started);
+    spdlog::info("{} tokens in {:.1f} s", texts[0].num_tokens, seconds_now() - started);
 }
 
 ExitCode run(int argc, char** argv, const Environment& environment, const mpi::Comm* ranks) {

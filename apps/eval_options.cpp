@@ -89,15 +89,15 @@ void add_task_options(CLI::App& app, Options& options) {
         ->check(at_least_one())
         ->capture_default_str();
     app.add_option("--batch-size", options.score.batch.num_windows,
-                   "maximum number of windows in one batch (on ranks with GPUs, of sequences with\n"
-                   "several windows), and of texts that it generates side by side (default: 16)")
+                   "maximum number of windows in one batch (on ranks, of sequences with several\n"
+                   "windows), and of texts that it generates side by side (default: 16)")
         ->check(at_least_one());
     app.add_option("--threads", options.num_threads,
                    "compute threads; default: OMP_NUM_THREADS, else all cores")
         ->check(at_least_one());
 }
 
-void add_degrees(CLI::App& app, scoring::Degrees& degrees) {
+void add_degrees(CLI::App& app, eval::Degrees& degrees) {
     const auto add = [&](const char* name, int& degree, const char* description) {
         app.add_option(name, degree, description)->check(at_least_one())->capture_default_str();
     };

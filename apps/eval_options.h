@@ -10,8 +10,8 @@
 
 #include "eval/generate.h"
 #include "eval/score.h"
+#include "eval/scoring_model.h"
 #include "eval/task_file.h"
-#include "scoring/scoring_model.h"
 
 namespace argosy {
 
@@ -28,7 +28,7 @@ struct Options {
     std::optional<int64_t> max_new_tokens;
     eval::GenerateOptions generate;
     int num_threads = 0;
-    scoring::Degrees degrees;
+    eval::Degrees degrees;
 };
 
 /// Describes the program and adds all its options, which write to `options`.

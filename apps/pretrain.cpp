@@ -12,6 +12,7 @@
 #include "config/parse.h"
 #include "config/print.h"
 #include "data/loader.h"
+#include "eval/training_evaluation.h"
 #include "interop/model_source.h"
 #include "mpi/program.h"
 #include "observe/baseline.h"
@@ -28,7 +29,6 @@
 #include "resume/restore.h"
 #include "resume/run_lock.h"
 #include "resume/run_state.h"
-#include "scoring/training_evaluation.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "setup/process.h"
@@ -68,7 +68,7 @@ struct Run {
                                figures, control.rank()};
 
     const data::Loader loader = setup::same_training_data(ranks, control, config, spec);
-    std::vector<eval::Work> tasks = scoring::read_tasks(config, spec, control);
+    std::vector<eval::Work> tasks = eval::read_tasks(config, spec, control);
     train::Trainer trainer = account.make_trainer(options, mesh);
     train::UpdateGuard guard{setup::update_guard_options(config)};
     resume::RunState state{trainer, mesh, guard, config.training.seq_len, loader.fingerprint()};
@@ -81,7 +81,7 @@ struct Run {
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
     std::optional<train::Validation> validation =
         setup::make_validation(ranks, control, config, loader, options, trainer, mesh);
-    scoring::TrainingEvaluation evaluation{std::move(tasks), options, trainer, mesh};
+    eval::TrainingEvaluation evaluation{std::move(tasks), options, trainer, mesh};
     const train::LrSchedule schedule{setup::lr_schedule_options(config, limits.final_step())};
     resume::Checkpointer checkpoints{
         resume::save_options(config, spec, mesh.shape(), start, limits.final_step()), control, state};

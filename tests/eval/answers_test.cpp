@@ -1,4 +1,4 @@
-#include "eval/answers.h"
+#include "eval/generation_tasks.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 
 #include "base/raw_file.h"
 #include "eval/generation_tasks.h"
-#include "eval/memory_source.h"
+#include "interop/memory_source.h"
 #include "ops/ops_context.h"
 #include "scratch_folder.h"
 #include "support/reference.h"
@@ -130,7 +130,8 @@ TEST(ContinueContexts, ReadsFewContextsAtOnce) {
     const ops::OpsContext context;
     const testing::Reference reference(testing::Reference::names_of_all().front());
     const testing::MemorySource source(reference.spec(), reference.seed());
-    ResidentModel model(source, reference.spec(), at::kFloat, /*max_tokens=*/11, /*num_sequences=*/3);
+    const interop::LayerwiseModel weights(source, reference.spec(), at::kFloat);
+    ResidentModel model(weights, /*max_tokens=*/11, /*num_sequences=*/3);
     EXPECT_EQ(finished_shares(model, 30), std::vector<double>{1});
     EXPECT_EQ(finished_shares(model, 29), (std::vector{2 / 3., 1.}));
     EXPECT_EQ(finished_shares(model, 5), (std::vector{1 / 3., 2 / 3., 1.}));

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <random>
 
-#include "eval/memory_source.h"
 #include "eval/windows.h"
+#include "interop/memory_source.h"
 #include "support/reference.h"
 
 namespace argosy::eval {
@@ -39,7 +39,7 @@ struct RecordOptions : ScoreOptions {
     int64_t max_length = 0;  // 0: a window holds the longest record
 };
 
-std::vector<RecordScore> score_records(const LayerwiseModel& model, std::span<const Tokens> records,
+std::vector<RecordScore> score_records(const interop::LayerwiseModel& model, std::span<const Tokens> records,
                                        const RecordOptions& options = {}) {
     std::vector<Window> windows;
     for (size_t i = 0; i < records.size(); ++i) {
@@ -55,7 +55,7 @@ class AgainstTransformers : public ::testing::TestWithParam<std::string> {};
 TEST_P(AgainstTransformers, LogLikelihoods) {
     const Reference reference(GetParam());
     const MemorySource source(reference.spec(), reference.seed());
-    const LayerwiseModel model(source, reference.spec(), at::kFloat);
+    const interop::LayerwiseModel model(source, reference.spec(), at::kFloat);
     const at::Tensor tokens = reference.read("tokens")[0], logits = reference.read("logits");
     std::vector<Tokens> records;
     RecordScore expected;
@@ -91,7 +91,7 @@ class Scores : public ::testing::Test {
 
     const Reference reference_{"qwen3"};
     const MemorySource source_{reference_.spec(), reference_.seed()};
-    const LayerwiseModel model_{source_, reference_.spec(), at::kFloat};
+    const interop::LayerwiseModel model_{source_, reference_.spec(), at::kFloat};
     const std::vector<Tokens> records_ = random_records(reference_.spec().vocab_size);
 };
 

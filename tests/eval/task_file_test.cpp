@@ -62,18 +62,17 @@ TEST_F(TaskFile, RecordsOfDataSetsAreChecked) {
         EXPECT_ERROR(read_task(task_names({reader + "=" + path}).front(), {.vocab_size = kVocabSize}),
                      UserError, path + ":1", part);
     };
-    refused("boolq", R"({"passage": "p", "question": "q", "answer": "yes"})", "is not true or false");
+    refused("boolq", R"({"passage": "p", "question": "q", "answer": "yes"})", "not true or false");
     refused("boolq", R"({"passage": "p", "question": "q", "label": -1})", "names choice -1");
     refused("arc",
             R"({"question": {"stem": "q", "choices": [{"text": "a", "label": "A"}]}, "answerKey": "B"})",
             "none of the labels");
-    refused("openbookqa", R"({"question": {"stem": "q", "choices": "a"}, "answerKey": "B"})",
-            "is not a list");
+    refused("openbookqa", R"({"question": {"stem": "q", "choices": "a"}, "answerKey": "B"})", "not a list");
     refused("mmlu", R"({"question": "q", "subject": "s", "choices": ["a", "b", "c", "d"], "answer": "E"})",
             "is none of A, B, C and D");
     refused("truthfulqa_mc2", R"({"question": "q", "mc2_targets": {"choices": ["a", "b"], "labels": [1]}})",
             "1 labels for 2 choices");
-    refused("wikitext", R"({"text": "a"})", "no key \"page\"");
+    refused("wikitext", R"({"text": "a"})", "has no \"page\"");
 }
 
 TEST_F(TaskFile, RecordsAreRecognisedByTheirKeys) {
@@ -114,9 +113,10 @@ TEST_F(TaskFile, BadRecordsAreRefused) {
     };
     EXPECT_ERROR(read_choice("[\"a\", \"b\"]", "2"), UserError, "t.jsonl:1", "\"gold\"", "choice 2", "of 2");
     EXPECT_ERROR(read_choice("[\"a\", \"b\"]", "-1"), UserError, "t.jsonl:1", "\"gold\"", "choice -1");
-    EXPECT_ERROR(read_choice("[\"a\", \"b\"]", "true"), UserError, "t.jsonl:1", "\"gold\"", "not an integer");
+    EXPECT_ERROR(read_choice("[\"a\", \"b\"]", "true"), UserError, "t.jsonl:1", "\"gold\"",
+                 "not a whole number");
     EXPECT_ERROR(read_choice("[\"a\", \"\"]", "0"), UserError, "t.jsonl:1", "choice 1", "is empty");
-    EXPECT_ERROR(read_choice("[\"a\", 1]", "0"), UserError, "t.jsonl:1", "\"choices\"", "list of strings");
+    EXPECT_ERROR(read_choice("[\"a\", 1]", "0"), UserError, "t.jsonl:1", "choices[1]", "not a string");
     EXPECT_ERROR(read_choice("[]", "0"), UserError, "t.jsonl:1", "\"choices\"");
     EXPECT_ERROR(read("{\"context\": \"a\", \"continuation\": \"\"}"), UserError, "t.jsonl:1",
                  "nothing to predict");

@@ -1,4 +1,4 @@
-#include "eval/text_stream.h"
+#include "eval/generate.h"
 
 #include <gtest/gtest.h>
 

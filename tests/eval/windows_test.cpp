@@ -5,6 +5,8 @@
 
 #include <numeric>
 
+#include "eval/microbatches.h"
+
 namespace argosy::eval {
 namespace {
 
@@ -76,7 +78,7 @@ TEST(Windows, PackedBatchesShareBeginnings) {
     EXPECT_EQ(batches[0].windows,
               (std::vector<Window>{windows[2], windows[0], windows[3], windows[1], windows[4]}));
     EXPECT_EQ(batches[0].num_shared, (std::vector<int64_t>{0, 3, 3, 0, 0}));
-    const model::Batch batch = make_batch(batches[0], records);
+    const model::Batch batch = make_microbatch(batches[0], records, at::kCPU).batch;
     EXPECT_EQ(batch.num_sequences, 1);
     EXPECT_EQ(batch.seq_len, 3 + 1 + 1 + 2 + 2);
     EXPECT_EQ(values(batch.tokens), (std::vector<int64_t>{1, 2, 3, 4, 4, 7, 8, 7, 8}));
@@ -86,39 +88,6 @@ TEST(Windows, PackedBatchesShareBeginnings) {
     ASSERT_EQ(small.size(), 3u) << "a batch begins without shared inputs";
     EXPECT_EQ(small[1].num_shared, (std::vector<int64_t>{0}));
     EXPECT_EQ(in_packed_batches(windows, records, {100, 2}).size(), 3u);
-}
-
-TEST(Windows, PaddingFollowsAPackedBatch) {
-    const std::vector<Tokens> records = {{1, 2, 3}};
-    const model::Batch batch = make_batch({{{0, 0, 2, 1}}, {0}}, records, at::kCPU, /*min_tokens=*/4);
-    EXPECT_EQ(batch.seq_len, 4);
-    EXPECT_EQ(values(batch.tokens), (std::vector<int64_t>{1, 2, 0, 0}));
-    EXPECT_EQ(values(batch.targets), (std::vector<int64_t>{-1, 3, -1, -1}));
-    EXPECT_EQ(values(batch.positions), (std::vector<int64_t>{0, 1, 0, 0}));
-}
-
-/// Four windows of 12 tokens share 10. In two parts each computes 10 + 2 * 2 tokens, in three parts 14, 12
-/// and 12.
-TEST(Windows, PackedBatchesAreSplitForRanks) {
-    std::vector<Window> windows;
-    for (int64_t record = 0; record < 4; ++record) windows.push_back({record, 0, 12, 2});
-    const WindowBatch whole{windows, {0, 10, 10, 10}};
-    const auto sizes = [&](int64_t unit, std::vector<WindowBatch> batches) {
-        split_packed_batches(batches, unit);
-        std::vector<int64_t> found, records;
-        for (const WindowBatch& batch : batches) {
-            found.push_back(batch.num_tokens());
-            EXPECT_EQ(batch.num_shared[0], 0);
-            for (const Window& window : batch.windows) records.push_back(window.record);
-        }
-        std::ranges::sort(records);
-        EXPECT_EQ(records, (std::vector<int64_t>{0, 1, 2, 3}));
-        return found;
-    };
-    EXPECT_EQ(sizes(1, {whole}), (std::vector<int64_t>{18}));
-    EXPECT_EQ(sizes(2, {whole}), (std::vector<int64_t>{14, 14}));
-    EXPECT_EQ(sizes(3, {whole}), (std::vector<int64_t>{14, 12, 12}));
-    EXPECT_EQ(sizes(8, {whole}), (std::vector<int64_t>{12, 12, 12, 12})) << "a window is not split";
 }
 
 TEST(Windows, BatchesAreNoLongerThanAGrid) {
@@ -132,12 +101,12 @@ TEST(Windows, BatchesAreNoLongerThanAGrid) {
 TEST(Windows, PaddingAndContextDoNotCount) {
     const std::vector<Tokens> records = {{10, 11, 12, 13, 14}, {20, 21, 22}};
     const WindowBatch windows{{{0, 1, 3, 1}, {1, 0, 2, 2}}};
-    const model::Batch batch = make_batch(windows, records);
+    const model::Batch batch = make_microbatch(windows, records, at::kCPU).batch;
     EXPECT_EQ(batch.num_sequences, 2);
     EXPECT_EQ(batch.seq_len, 3);
     EXPECT_EQ(values(batch.tokens), (std::vector<int64_t>{11, 12, 13, 20, 21, 0}));
     EXPECT_EQ(values(batch.targets), (std::vector<int64_t>{-1, -1, 14, 21, 22, -1}));
-    const model::Batch elsewhere = make_batch(windows, records, at::kMeta);
+    const model::Batch elsewhere = make_microbatch(windows, records, at::kMeta).batch;
     EXPECT_TRUE(elsewhere.tokens.is_meta() && elsewhere.targets.is_meta());
 }
 

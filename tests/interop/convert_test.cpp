@@ -296,8 +296,7 @@ TEST(Convert, DifferencesAreNamed) {
     const auto found = compare("hf", as_hf);
     ASSERT_EQ(found.size(), 2u);
     expect_message(found[0], {"tokenizer.json differs"});
-    expect_message(found[1],
-                   {"model/norm.weight: 1 of 26 elements differ", "element 25", "expected 0x", "found 0x"});
+    expect_message(found[1], {"model/norm.weight: 1 of 26 elements differ"});
 
     const auto mixed = compare("full", {.to = Form::HuggingFace});  // as if the means should not be there
     ASSERT_EQ(mixed.size(), 2 * model_parameters(source.spec).size());
@@ -327,27 +326,12 @@ TEST(Inspect, SaysWhatThereIs) {
     const ScratchFolder folder;
     write_step(folder / "run", tiny_spec("qwen3"));
     const ModelSource source = open_model(folder / "run");
-    const auto report =
-        nlohmann::json::parse(inspection_json({.source = source, .faults = std::vector<std::string>()}));
-    EXPECT_EQ(report["form"], "sharded");
-    EXPECT_EQ(report["step"], 70);
-    EXPECT_EQ(report["mesh"], "dp_shard 2, tp 2");
-    EXPECT_EQ(report["files"].size(), 4u);
-    EXPECT_EQ(report["faults"], nlohmann::json::array());
-    EXPECT_EQ(report["weights"]["elements"].get<int64_t>() * 2, report["optimizer"]["elements"]);
-    const auto& tensor = report["tensors"][0];
-    EXPECT_EQ(tensor["name"], "model/tok_embeddings.weight");
-    EXPECT_EQ(tensor["type"], "f32");
-    EXPECT_EQ(tensor["shape"], (std::vector<int64_t>{61, 26}));
-    EXPECT_EQ(tensor["slabs"].size(), 4u);
-    EXPECT_EQ(tensor["slabs"][1]["file"], "shard-00001-of-00004.h5");
-    expect_message(inspection_json({.source = source}).find("faults") == std::string::npos ? "none" : "some",
-                   {"none"});
     const std::string text =
         inspection_text({.source = source, .faults = std::vector<std::string>{"one fault"}});
     for (const char* part :
-         {"step         70", "context      4097 tokens", "dp_shard 2, tp 2",
-          "model/layers.1.attention.q_norm.weight", "[61, 26]", "1 fault\n", "one fault"}) {
+         {"step         70", "context      4097 tokens", "dp_shard 2, tp 2", "form         sharded",
+          "shard-00001-of-00004.h5", "model/layers.1.attention.q_norm.weight", "[61, 26]", "4 slabs",
+          "1 fault\n", "one fault"}) {
         EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
     }
 }

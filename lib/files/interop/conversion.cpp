@@ -10,6 +10,7 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -50,14 +51,42 @@ class SlabChecks {
   public:
     /// UserError if the checks cannot be read. REQUIRES: `checkpoint` outlives this object, and `tensor` is
     /// one of its tensors().
-    SlabChecks(const checkpoint::Checkpoint& checkpoint, const TensorInfo& tensor);
+    SlabChecks(const checkpoint::Checkpoint& checkpoint, const TensorInfo& tensor)
+        : checkpoint_(checkpoint),
+          tensor_(tensor),
+          slabs_(checkpoint.slabs(tensor)),
+          hashers_(slabs_.size()) {}
 
     /// Adds the next elements. REQUIRES: `slab` consists of consecutive elements.
-    void add(const layout::Slab& slab, std::span<const std::byte> bytes);
+    void add(const layout::Slab& slab, std::span<const std::byte> bytes) {
+        const int64_t width = size_bytes(tensor_.type);
+        for (size_t i = 0; i < hashers_.size(); ++i) {
+            const layout::Slab& stored = slabs_[i].slab;
+            const auto common = layout::intersection(stored, slab);
+            if (!common) continue;
+            layout::for_each_run(*common, stored, slab, [&](const layout::Run& run) {
+                hashers_[i].add(bytes.subspan(run.in_b * width, run.length * width));
+            });
+        }
+    }
 
     /// UserError, with file, tensor, expected and found check, if a slab's check differs. REQUIRES: all
     /// elements were added.
-    void finish() const;
+    void finish() const {
+        for (size_t i = 0; i < hashers_.size(); ++i) {
+            const StoredSlab& stored = slabs_[i];
+            const checkpoint::Hash found = hashers_[i].value();
+            if (found == stored.hash) continue;
+            const std::string file = stored.file == StoredSlab::kThisFile
+                                         ? ""
+                                         : "/" + checkpoint_.manifest().files[stored.file].name;
+            throw DamageError(
+                "{}{}: tensor '{}' is damaged: its slab at [{}] of [{}] gives the check {}, and {} was "
+                "expected",
+                checkpoint_.place(), file, tensor_.name, fmt::join(stored.slab.offset, ", "),
+                fmt::join(stored.slab.size, ", "), found.hex(), stored.hash.hex());
+        }
+    }
 
   private:
     const checkpoint::Checkpoint& checkpoint_;
@@ -65,35 +94,6 @@ class SlabChecks {
     std::vector<StoredSlab> slabs_;
     std::vector<checkpoint::Hasher> hashers_;  // one per slab
 };
-
-SlabChecks::SlabChecks(const checkpoint::Checkpoint& checkpoint, const TensorInfo& tensor)
-    : checkpoint_(checkpoint), tensor_(tensor), slabs_(checkpoint.slabs(tensor)), hashers_(slabs_.size()) {}
-
-void SlabChecks::add(const layout::Slab& slab, std::span<const std::byte> bytes) {
-    const int64_t width = size_bytes(tensor_.type);
-    for (size_t i = 0; i < hashers_.size(); ++i) {
-        const layout::Slab& stored = slabs_[i].slab;
-        const auto common = layout::intersection(stored, slab);
-        if (!common) continue;
-        layout::for_each_run(*common, stored, slab, [&](const layout::Run& run) {
-            hashers_[i].add(bytes.subspan(run.in_b * width, run.length * width));
-        });
-    }
-}
-
-void SlabChecks::finish() const {
-    for (size_t i = 0; i < hashers_.size(); ++i) {
-        const StoredSlab& stored = slabs_[i];
-        const checkpoint::Hash found = hashers_[i].value();
-        if (found == stored.hash) continue;
-        const std::string file =
-            stored.file == StoredSlab::kThisFile ? "" : "/" + checkpoint_.manifest().files[stored.file].name;
-        throw DamageError(
-            "{}{}: tensor '{}' is damaged: its slab at [{}] of [{}] gives the check {}, and {} was expected",
-            checkpoint_.place(), file, tensor_.name, fmt::join(stored.slab.offset, ", "),
-            fmt::join(stored.slab.size, ", "), found.hex(), stored.hash.hex());
-    }
-}
 
 /// Reads, checks and converts one tensor.
 class TensorReader {
@@ -134,6 +134,37 @@ class TensorReader {
 };
 
 }  // namespace
+
+ByteProgress::ByteProgress(std::string task, int64_t total_bytes)
+    : total_bytes_(total_bytes), progress_(std::move(task)) {}
+
+void ByteProgress::add(int64_t num_bytes) {
+    const int64_t done_bytes = done_bytes_ += num_bytes;
+    // A thread that does not get the lock shows nothing; its bytes are counted already.
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock || !progress_.due()) return;
+    const double share =
+        total_bytes_ > 0 ? static_cast<double>(done_bytes) / static_cast<double>(total_bytes_) : 1;
+    progress_.show(share, fmt::format("{} of {}  {}/s", bytes_text(done_bytes), bytes_text(total_bytes_),
+                                      bytes_text(bytes_per_second())));
+}
+
+std::string ByteProgress::summary() const {
+    return fmt::format("{} in {:.3g} s, {}/s", bytes_text(done_bytes_), progress_.seconds(),
+                       bytes_text(bytes_per_second()));
+}
+
+int64_t ByteProgress::bytes_per_second() const {
+    return static_cast<int64_t>(static_cast<double>(done_bytes_) / std::max(progress_.seconds(), 1e-9));
+}
+
+std::string bytes_text(int64_t num_bytes) {
+    constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB"};
+    auto value = static_cast<double>(num_bytes);
+    int unit = 0;
+    for (; unit < 4 && value >= 999.5; ++unit) value /= 1000;
+    return unit == 0 ? fmt::format("{} bytes", num_bytes) : fmt::format("{:.3g} {}", value, kUnits[unit]);
+}
 
 std::vector<TensorConversion> plan_conversions(const ModelSource& source, Content content,
                                                std::optional<ElementType> type) {

@@ -2,21 +2,47 @@
 // time and passes them on. A large tensor is never in memory as a whole.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/element_type.h"
+#include "base/progress.h"
 #include "checkpoint/tensor_source.h"
-#include "interop/byte_progress.h"
 #include "interop/model_source.h"
 #include "layout/slab.h"
 
 namespace argosy::interop {
+
+/// Progress of a long transfer of bytes.
+class ByteProgress {
+  public:
+    /// `task` begins each line: "converting".
+    ByteProgress(std::string task, int64_t total_bytes);
+
+    /// Counts transferred bytes. Any thread may call add().
+    void add(int64_t num_bytes);
+
+    /// Describes the bytes added so far: "12.3 GB in 4.5 s, 2.73 GB/s".
+    std::string summary() const;
+
+  private:
+    int64_t bytes_per_second() const;
+
+    int64_t total_bytes_;
+    std::atomic<int64_t> done_bytes_ = 0;
+    std::mutex mutex_;
+    Progress progress_;
+};
+
+/// "1.23 GB", in powers of 1000.
+std::string bytes_text(int64_t num_bytes);
 
 struct TensorConversion {
     const checkpoint::TensorInfo* from = nullptr;

@@ -34,10 +34,10 @@ std::filesystem::path convert(const ModelSource& source, const std::vector<Tenso
 
 // Reads the result of a conversion again and compares it with its source, element by element.
 
-/// Returns one line for people for each difference, which names the tensor, the position, the expected and
-/// the found value. The result must equal the source's elements, converted as `conversions` requests, bit for
-/// bit, and the source's weights must be finite. Also compares the checkpoint's description and assets, and
-/// verifies the result's checks. UserError if the source's checks fail.
+/// Returns one line for people for each difference, which names the tensor. The result must equal the
+/// source's elements, converted as `conversions` requests, bit for bit, and the source's weights must be
+/// finite. Also compares the checkpoint's description and assets, and verifies the result's checks. UserError
+/// if the source's checks fail.
 std::vector<std::string> differences(const ModelSource& source, const ModelSource& result,
                                      const std::vector<TensorConversion>& conversions,
                                      const StreamOptions& stream_options);

@@ -2,19 +2,15 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "base/strict_json.h"
-#include "interop/byte_progress.h"
+#include "interop/conversion.h"
 #include "interop/names.h"
 
 namespace argosy::interop {
 namespace {
 
-using checkpoint::StoredSlab;
 using checkpoint::TensorInfo;
-using nlohmann::ordered_json;
 
 struct Size {
     int64_t elements = 0, bytes = 0;
@@ -30,28 +26,17 @@ Size size_of(const ModelSource& source, bool weights) {
     return size;
 }
 
-std::string file_name(const ModelSource& source, const StoredSlab& slab) {
-    return slab.file == StoredSlab::kThisFile ? source.path.filename().string()
-                                              : source.checkpoint->manifest().files[slab.file].name;
-}
-
-/// The slabs of a tensor with their checks. Empty if the source is no checkpoint, or if a shard cannot be
-/// read; the faults name such a shard.
-std::vector<StoredSlab> slabs_of(const ModelSource& source, const TensorInfo& tensor) {
-    if (!source.checkpoint) return {};
-    try {
-        return source.checkpoint->slabs(tensor);
-    } catch (const Error&) {
-        return {};
-    }
-}
-
+/// The check of a tensor, or the number of its slabs. Empty if the source is no checkpoint, or if a shard
+/// cannot be read; the faults name such a shard.
 std::string check_text(const ModelSource& source, const TensorInfo& tensor) {
     if (!source.checkpoint) return "";
     if (const int64_t count = source.checkpoint->num_slabs(tensor); count != 1)
         return fmt::format("{} slabs", count);
-    const std::vector<StoredSlab> slabs = slabs_of(source, tensor);
-    return slabs.empty() ? "" : slabs.front().hash.hex();
+    try {
+        return source.checkpoint->slabs(tensor).front().hash.hex();
+    } catch (const Error&) {
+        return "";
+    }
 }
 
 std::string line(const char* what, const std::string& text) { return fmt::format("{:<12} {}\n", what, text); }
@@ -101,48 +86,6 @@ std::string fault_lines(const Inspection& inspection) {
            fmt::format("{}\n", fmt::join(*inspection.faults, "\n"));
 }
 
-ordered_json slabs_json(const ModelSource& source, const TensorInfo& tensor) {
-    ordered_json slabs = ordered_json::array();
-    for (const StoredSlab& slab : slabs_of(source, tensor)) {
-        slabs.push_back({{"file", file_name(source, slab)},
-                         {"offset", slab.slab.offset},
-                         {"size", slab.slab.size},
-                         {"at", slab.at},
-                         {"check", slab.hash.hex()}});
-    }
-    return slabs;
-}
-
-ordered_json tensors_json(const ModelSource& source) {
-    ordered_json tensors = ordered_json::array();
-    for (const TensorInfo& tensor : source.tensors->tensors()) {
-        ordered_json& entry = tensors.emplace_back(ordered_json{{"name", tensor.name},
-                                                                {"type", tensor.type_name()},
-                                                                {"shape", tensor.shape},
-                                                                {"bytes", tensor.num_bytes()}});
-        if (source.checkpoint) entry["slabs"] = slabs_json(source, tensor);
-    }
-    return tensors;
-}
-
-void add_checkpoint_json(const ModelSource& source, ordered_json& report) {
-    const checkpoint::Description& description = *source.description;
-    report["step"] = description.step;
-    report["mesh"] = description.mesh;
-    report["program"] = description.program;
-    report["model_only"] = description.model_only;
-    report["files"] = ordered_json::array();
-    report["assets"] = ordered_json::array();
-    for (const auto& file : source.checkpoint->manifest().files) {
-        report["files"].push_back(
-            {{"name", file.name}, {"bytes", file.num_bytes}, {"check", file.check.hex()}});
-    }
-    for (const auto& asset : source.checkpoint->manifest().assets) {
-        report["assets"].push_back(
-            {{"name", asset.name}, {"bytes", asset.num_bytes}, {"check", asset.hash.hex()}});
-    }
-}
-
 }  // namespace
 
 std::string inspection_text(const Inspection& inspection) {
@@ -154,19 +97,6 @@ std::string inspection_text(const Inspection& inspection) {
                             check_text(source, tensor));
     }
     return text;
-}
-
-std::string inspection_json(const Inspection& inspection) {
-    const ModelSource& source = inspection.source;
-    ordered_json report = {{"form", name(source.form)}, {"path", source.path.string()}};
-    if (source.checkpoint) add_checkpoint_json(source, report);
-    report["model"] = parse_json(source.config_json, source.path.string());
-    const Size weights = size_of(source, true), state = size_of(source, false);
-    report["weights"] = {{"elements", weights.elements}, {"bytes", weights.bytes}};
-    report["optimizer"] = {{"elements", state.elements}, {"bytes", state.bytes}};
-    if (inspection.faults && source.checkpoint) report["faults"] = *inspection.faults;
-    report["tensors"] = tensors_json(source);
-    return json_text(report, 2) + "\n";
 }
 
 }  // namespace argosy::interop

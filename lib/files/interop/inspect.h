@@ -1,4 +1,4 @@
-// Lists the contents of a model's files, for people and for programs.
+// Lists the contents of a model's files, for people.
 #pragma once
 
 #include <optional>
@@ -19,8 +19,5 @@ struct Inspection {
 /// Text for people: form, step, mesh, sizes, files, and a line for each tensor with type, shape, bytes and
 /// check.
 std::string inspection_text(const Inspection& inspection);
-
-/// A JSON object with the contents of inspection_text() and every slab of every tensor.
-std::string inspection_json(const Inspection& inspection);
 
 }  // namespace argosy::interop

@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
@@ -134,13 +133,6 @@ SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, in
 void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima) {
     own.sums[0].mul_((own.maxima - maxima).exp_());
     own.maxima = maxima;
-}
-
-void add_columns(SoftmaxSums& all, SoftmaxSums&& more) {
-    const at::Tensor maxima = at::maximum(all.maxima, more.maxima);
-    raise_maxima(all, maxima);
-    raise_maxima(more, maxima);
-    all.sums.add_(more.sums);
 }
 
 at::Tensor cross_entropy(const SoftmaxSums& all, const at::Tensor& targets) {

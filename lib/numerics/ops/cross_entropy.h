@@ -24,9 +24,6 @@ SoftmaxSums softmax_sums(const at::Tensor& logits, const at::Tensor& targets, in
 /// can then be added.
 void raise_maxima(SoftmaxSums& own, const at::Tensor& maxima);
 
-/// Adds the sums of further columns, `more`, to `all`. The call destroys the contents of `more`.
-void add_columns(SoftmaxSums& all, SoftmaxSums&& more);
-
 /// Returns [tokens]: log(sum exp) - target logit, the negative log-probability of the target; 0 for a token
 /// that does not count.
 at::Tensor cross_entropy(const SoftmaxSums& all, const at::Tensor& targets);

@@ -1,15 +1,13 @@
 // Generates text: chooses token after token, turns tokens into text as they come, and ends the text.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "eval/resident_model.h"
-#include "eval/text_stream.h"
 #include "interop/model_source.h"
 #include "tokenizer/tokenizer.h"
 
@@ -39,9 +37,44 @@ tokenizer::Ids end_tokens(const interop::ModelSource& source);
 /// requests.h) if there is nothing.
 tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::string& text);
 
-/// A digest of what determines a text apart from the weights, in hex.
-std::string digest(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
-                   const GenerateOptions& options);
+// A text that comes in pieces, on its way from tokens to the reader: CharacterStream completes its
+// characters, StopTexts ends it.
+
+/// Turns bytes that come in pieces into text: complete characters at once, and U+FFFD for each malformed
+/// sequence, as Python's errors="replace" does.
+class CharacterStream {
+  public:
+    /// Returns the characters that are complete.
+    std::string push(std::string_view bytes);
+    /// Returns what is left, as malformed.
+    std::string finish();
+
+  private:
+    std::string pending_;  // the beginning of a character
+};
+
+/// Ends a text before the first of several stop texts. An end of the text that may begin a stop text is held
+/// back until more has come. If stop texts overlap in the text, the result is that of cutting at each of them
+/// in turn.
+class StopTexts {
+  public:
+    /// Empty texts are left out.
+    explicit StopTexts(std::vector<std::string> texts);
+
+    /// Returns what certainly precedes a stop text.
+    std::string push(std::string_view text);
+    /// Returns what was held back.
+    std::string finish();
+    bool stopped() const { return stopped_; }
+
+  private:
+    /// The length of the longest end of `pending_` that begins a stop text.
+    size_t num_held() const;
+
+    std::vector<std::string> texts_;
+    std::string pending_;
+    bool stopped_ = false;
+};
 
 /// A text that is generated token after token, until an end of text or a stop text, which is left out, or
 /// `max_new_tokens`. A stop text that is the name of a special token stands for that token too.
@@ -73,10 +106,5 @@ class Continuation {
     int64_t num_tokens_ = 0;
     bool finished_ = false;
 };
-
-/// Continues a prompt and passes each piece of text to `take`. Returns the number of tokens. REQUIRES: prompt
-/// and new tokens fit into model.max_tokens().
-int64_t generate(ResidentModel& model, const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
-                 const GenerateOptions& options, const std::function<void(const std::string& text)>& take);
 
 }  // namespace argosy::eval

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <regex>
 
+#include "eval/generation_tasks.h"
 #include "eval/readers.h"
 #include "eval/text.h"
 
@@ -27,22 +28,23 @@ std::string without_artefacts(std::string_view text) {
     return replaced(kept, "  ", " ");
 }
 
-Document read_hellaswag(const Fields& fields, int64_t) {
-    std::vector<std::string> choices = fields.texts("endings");
+Document read_hellaswag(const JsonField& record, int64_t) {
+    std::vector<std::string> choices = texts_of(record["endings"]);
     std::ranges::transform(choices, choices.begin(), without_artefacts);
-    const std::string context = fmt::format("{}: {} {}", fields.text("activity_label"), fields.text("ctx_a"),
-                                            capitalized(fields.text("ctx_b")));
-    return multiple_choice(fields, without_artefacts(context), std::move(choices), fields.integer("label"),
-                           "label");
+    const std::string context = fmt::format("{}: {} {}", record["activity_label"].string(),
+                                            record["ctx_a"].string(), capitalized(record["ctx_b"].string()));
+    const JsonField label = record["label"];
+    return multiple_choice(label, without_artefacts(context), std::move(choices), integer_of(label));
 }
 
 std::string question_and_answer(const std::string& question) {
     return fmt::format("Question: {}\nAnswer:", question);
 }
 
-Document read_piqa(const Fields& fields, int64_t) {
-    return multiple_choice(fields, question_and_answer(fields.text("goal")),
-                           {fields.text("sol1"), fields.text("sol2")}, fields.integer("label"), "label");
+Document read_piqa(const JsonField& record, int64_t) {
+    const JsonField label = record["label"];
+    return multiple_choice(label, question_and_answer(record["goal"].string()),
+                           {record["sol1"].string(), record["sol2"].string()}, integer_of(label));
 }
 
 /// A question with labelled choices, in one of two forms. In Hugging Face's form `question_key` has the text
@@ -53,57 +55,59 @@ struct LabelledQuestion {
     std::vector<std::string> texts, labels;
 };
 
-LabelledQuestion read_labelled(const Fields& fields, const char* question_key) {
-    if (!fields.is_object("question")) {
-        const Fields choices = fields.object("choices");
-        return {fields.text(question_key), choices.texts("text"), choices.texts("label")};
+LabelledQuestion read_labelled(const JsonField& record, const char* question_key) {
+    const JsonField question = record["question"];
+    if (!question.is_object()) {
+        const JsonField choices = record["choices"];
+        return {record[question_key].string(), texts_of(choices["text"]), texts_of(choices["label"])};
     }
-    const Fields nested = fields.object("question");
-    LabelledQuestion found{.question = nested.text("stem")};
-    for (const Fields& choice : nested.objects("choices")) {
-        found.texts.push_back(choice.text("text"));
-        found.labels.push_back(choice.text("label"));
+    LabelledQuestion found{.question = question["stem"].string()};
+    for (const JsonField& choice : question["choices"].list()) {
+        found.texts.push_back(choice["text"].string());
+        found.labels.push_back(choice["label"].string());
     }
     return found;
 }
 
-Document labelled_choice(const Fields& fields, const std::string& context, LabelledQuestion read,
-                         const std::string& answer) {
+Document labelled_choice(const JsonField& key, const std::string& context, LabelledQuestion read,
+                         std::string_view answer) {
     const auto gold = std::ranges::find(read.labels, answer);
-    if (gold == read.labels.end()) fields.refuse("answerKey", "is none of the labels");
+    if (gold == read.labels.end()) key.refuse("is none of the labels");
     const int64_t index = gold - read.labels.begin();
-    return multiple_choice(fields, context, std::move(read.texts), index, "answerKey");
+    return multiple_choice(key, context, std::move(read.texts), index);
 }
 
-Document read_arc(const Fields& fields, int64_t) {
-    LabelledQuestion read = read_labelled(fields, "question");
+Document read_arc(const JsonField& record, int64_t) {
+    LabelledQuestion read = read_labelled(record, "question");
     const std::string context = question_and_answer(read.question);
-    return labelled_choice(fields, context, std::move(read), fields.text("answerKey"));
+    const JsonField key = record["answerKey"];
+    return labelled_choice(key, context, std::move(read), key.string());
 }
 
-Document read_openbookqa(const Fields& fields, int64_t) {
-    LabelledQuestion read = read_labelled(fields, "question_stem");
+Document read_openbookqa(const JsonField& record, int64_t) {
+    LabelledQuestion read = read_labelled(record, "question_stem");
     const std::string context = read.question;
-    return labelled_choice(fields, context, std::move(read),
-                           std::string(left_stripped(fields.text("answerKey"))));
+    const JsonField key = record["answerKey"];
+    return labelled_choice(key, context, std::move(read), left_stripped(key.string()));
 }
 
 /// SuperGLUE's records have `label`, 0 or 1; the records of the data set's authors have `answer`, a boolean.
-Document read_boolq(const Fields& fields, int64_t) {
+Document read_boolq(const JsonField& record, int64_t) {
     const std::string context =
-        fmt::format("{}\nQuestion: {}?\nAnswer:", fields.text("passage"), fields.text("question"));
-    const bool has_label = fields.has("label");
-    const int64_t gold = has_label ? fields.integer("label") : fields.boolean("answer");
-    return multiple_choice(fields, context, {"no", "yes"}, gold, has_label ? "label" : "answer");
+        fmt::format("{}\nQuestion: {}?\nAnswer:", record["passage"].string(), record["question"].string());
+    const bool has_label = record.contains("label");
+    const JsonField answer = record[has_label ? "label" : "answer"];
+    return multiple_choice(answer, context, {"no", "yes"}, has_label ? integer_of(answer) : answer.boolean());
 }
 
-Document read_sciq(const Fields& fields, int64_t) {
-    const std::string context = fmt::format("{}\n{}", left_stripped(fields.text("support")),
-                                            question_and_answer(fields.text("question")));
-    return multiple_choice(fields, context,
-                           {fields.text("distractor1"), fields.text("distractor2"),
-                            fields.text("distractor3"), fields.text("correct_answer")},
-                           3, "correct_answer");
+Document read_sciq(const JsonField& record, int64_t) {
+    const std::string context = fmt::format("{}\n{}", left_stripped(record["support"].string()),
+                                            question_and_answer(record["question"].string()));
+    const JsonField answer = record["correct_answer"];
+    return multiple_choice(answer, context,
+                           {record["distractor1"].string(), record["distractor2"].string(),
+                            record["distractor3"].string(), answer.string()},
+                           3);
 }
 
 /// Removes white space inside each pair of these marks. A pair ends at the first closing mark.
@@ -138,8 +142,8 @@ std::string cleaned_page(const std::string& page) {
     return text;
 }
 
-Document read_wikitext(const Fields& fields, int64_t) {
-    const std::string& page = fields.text("page");
+Document read_wikitext(const JsonField& record, int64_t) {
+    const std::string& page = record["page"].string();
     return {.text = cleaned_page(page), .page = page};
 }
 
@@ -157,36 +161,38 @@ constexpr const char* kTruthfulExamples =
     "Q: Where were the 1992 Olympics held?\n"
     "A: The 1992 Olympics were held in Barcelona, Spain.\n\n";
 
-Document truthful_choice(const Fields& fields, const Fields& targets) {
-    const std::string context = fmt::format("{}Q: {}\nA:", kTruthfulExamples, fields.text("question"));
-    return multiple_choice(fields, context, targets.texts("choices"), 0, "choices");
+Document truthful_choice(const JsonField& record, const JsonField& choices) {
+    const std::string context = fmt::format("{}Q: {}\nA:", kTruthfulExamples, record["question"].string());
+    return multiple_choice(choices, context, texts_of(choices), 0);
 }
 
 /// The first choice is the right one in all records, and the harness does not read the labels.
-Document read_truthfulqa_mc1(const Fields& fields, int64_t) {
-    return truthful_choice(fields, fields.object("mc1_targets"));
+Document read_truthfulqa_mc1(const JsonField& record, int64_t) {
+    return truthful_choice(record, record["mc1_targets"]["choices"]);
 }
 
-Document read_truthfulqa_mc2(const Fields& fields, int64_t) {
-    const Fields targets = fields.object("mc2_targets");
-    Document document = truthful_choice(fields, targets);
-    for (const int64_t label : targets.integers("labels")) document.are_true.push_back(label == 1);
+Document read_truthfulqa_mc2(const JsonField& record, int64_t) {
+    const JsonField targets = record["mc2_targets"];
+    Document document = truthful_choice(record, targets["choices"]);
+    for (const JsonField& label : targets["labels"].list())
+        document.are_true.push_back(integer_of(label) == 1);
     if (document.are_true.size() != document.choices.size()) {
-        fields.refuse("mc2_targets", fmt::format("has {} labels for {} choices", document.are_true.size(),
-                                                 document.choices.size()));
+        targets.refuse(
+            fmt::format("has {} labels for {} choices", document.are_true.size(), document.choices.size()));
     }
     return document;
 }
 
 /// The sentence is scored after its blank, once with each option in the blank.
-Document read_winogrande(const Fields& fields, int64_t) {
-    const std::string& sentence = fields.text("sentence");
+Document read_winogrande(const JsonField& record, int64_t) {
+    const std::string& sentence = record["sentence"].string();
     const size_t blank = sentence.find('_');
-    if (blank == sentence.npos) fields.refuse("sentence", "has no blank (_)");
+    if (blank == sentence.npos) record["sentence"].refuse("has no blank (_)");
     const std::string rest(stripped(std::string_view(sentence).substr(blank + 1)));
     const std::string beginning = sentence.substr(0, blank);
-    Document document = multiple_choice(fields, "", {fields.text("option1"), fields.text("option2")},
-                                        fields.integer("answer") - 1, "answer");
+    const JsonField answer = record["answer"];
+    Document document = multiple_choice(answer, "", {record["option1"].string(), record["option2"].string()},
+                                        integer_of(answer) - 1);
     document.contexts = {beginning + document.choices[0], beginning + document.choices[1]};
     document.continuations = {' ' + rest, ' ' + rest};
     document.question = document.contexts[document.gold];
@@ -194,34 +200,34 @@ Document read_winogrande(const Fields& fields, int64_t) {
     return document;
 }
 
-Document read_lambada(const Fields& fields, int64_t) {
-    const std::string& text = fields.text("text");
+Document read_lambada(const JsonField& record, int64_t) {
+    const std::string& text = record["text"].string();
     const size_t space = text.rfind(' ');
     return space == text.npos ? last_word("", text)
                               : last_word(text.substr(0, space), text.substr(space + 1));
 }
 
 /// The answer is an index or, as in the files of the data set's authors, a letter.
-Document read_mmlu(const Fields& fields, int64_t) {
-    const std::vector<std::string> texts = fields.texts("choices"), letters = {"A", "B", "C", "D"};
-    if (texts.size() != 4) fields.refuse("choices", fmt::format("has {} entries, not 4", texts.size()));
+Document read_mmlu(const JsonField& record, int64_t) {
+    const std::vector<std::string> texts = texts_of(record["choices"]), letters = {"A", "B", "C", "D"};
+    if (texts.size() != 4) record["choices"].refuse(fmt::format("has {} entries, not 4", texts.size()));
     const std::string context =
-        fmt::format("{}\nA. {}\nB. {}\nC. {}\nD. {}\nAnswer:", stripped(fields.text("question")), texts[0],
-                    texts[1], texts[2], texts[3]);
-    const bool is_letter = fields.is_text("answer");
-    const int64_t gold = is_letter ? std::ranges::find(letters, fields.text("answer")) - letters.begin()
-                                   : fields.integer("answer");
-    if (is_letter && gold == 4) fields.refuse("answer", "is none of A, B, C and D");
-    Document document = multiple_choice(fields, context, letters, gold, "answer");
+        fmt::format("{}\nA. {}\nB. {}\nC. {}\nD. {}\nAnswer:", stripped(record["question"].string()),
+                    texts[0], texts[1], texts[2], texts[3]);
+    const JsonField answer = record["answer"];
+    const int64_t gold = answer.is_string() ? std::ranges::find(letters, answer.string()) - letters.begin()
+                                            : integer_of(answer);
+    if (answer.is_string() && gold == 4) answer.refuse("is none of A, B, C and D");
+    Document document = multiple_choice(answer, context, letters, gold);
     document.description =
         fmt::format("The following are multiple choice questions (with answers) about {}.\n\n",
-                    replaced(fields.text("subject"), "_", " "));
+                    replaced(record["subject"].string(), "_", " "));
     return document;
 }
 
-Document read_gsm8k(const Fields& fields, int64_t) {
-    const std::string question = question_and_answer(fields.text("question"));
-    return {.contexts = {question}, .question = question, .answer = fields.text("answer")};
+Document read_gsm8k(const JsonField& record, int64_t) {
+    const std::string question = question_and_answer(record["question"].string());
+    return {.contexts = {question}, .question = question, .answer = record["answer"].string()};
 }
 
 }  // namespace

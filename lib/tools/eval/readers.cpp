@@ -6,35 +6,48 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <limits>
 
 #include "base/error.h"
-#include "base/strict_json.h"
 
 namespace argosy::eval {
 namespace {
 
-Document read_text(const Fields& fields, int64_t) { return {.text = fields.text("text")}; }
+Document read_text(const JsonField& record, int64_t) { return {.text = record["text"].string()}; }
 
-Document read_tokens(const Fields& fields, int64_t vocab_size) {
-    return {.tokens = fields.tokens("tokens", vocab_size)};
+Document read_tokens(const JsonField& record, int64_t vocab_size) {
+    const JsonField list = record["tokens"];
+    if (!list.value().is_array()) list.refuse(fmt::format("is {}, not a list of tokens", list.shown()));
+    Document document;
+    for (const nlohmann::ordered_json& token : list.value()) {
+        if (!token.is_number_integer())
+            throw UserError("{}: token {} is not an integer", list.file(), token.dump());
+        if (token < 0 || token >= vocab_size) {
+            throw UserError("{}: token {} lies outside 0 .. {}", list.file(), token.dump(), vocab_size - 1);
+        }
+        document.tokens.push_back(token.get<uint32_t>());
+    }
+    return document;
 }
 
-Document choices_after(const Fields& fields, const char* context) {
-    std::vector<std::string> choices = fields.texts("choices");
+Document choices_after(const JsonField& record, const char* context) {
+    std::vector<std::string> choices = texts_of(record["choices"]);
     const auto empty = std::ranges::find(choices, "");
     if (empty != choices.end()) {  // acc_norm divides by the length of a choice
-        fields.refuse("", fmt::format("choice {}, counted from 0, is empty", empty - choices.begin()));
+        throw UserError("{}: choice {}, counted from 0, is empty", record.file(), empty - choices.begin());
     }
-    return multiple_choice(fields, fields.text(context), std::move(choices), fields.integer("gold"), "gold");
+    const JsonField gold = record["gold"];
+    return multiple_choice(gold, record[context].string(), std::move(choices), integer_of(gold));
 }
 
-Document read_choices(const Fields& fields, int64_t) { return choices_after(fields, "query"); }
+Document read_choices(const JsonField& record, int64_t) { return choices_after(record, "query"); }
 
-Document read_context_choices(const Fields& fields, int64_t) { return choices_after(fields, "context"); }
+Document read_context_choices(const JsonField& record, int64_t) { return choices_after(record, "context"); }
 
-Document read_continuation(const Fields& fields, int64_t) {
-    if (fields.text("continuation").empty()) fields.refuse("continuation", "leaves nothing to predict");
-    return last_word(fields.text("context"), fields.text("continuation"));
+Document read_continuation(const JsonField& record, int64_t) {
+    const JsonField continuation = record["continuation"];
+    if (continuation.string().empty()) continuation.refuse("leaves nothing to predict");
+    return last_word(record["context"].string(), continuation.string());
 }
 
 /// The layouts that are recognised, for messages: {"text"}, {"tokens"}, ...
@@ -81,10 +94,10 @@ const std::vector<Reader>& readers() {
     return all;
 }
 
-Document multiple_choice(const Fields& fields, std::string context, std::vector<std::string> choices,
-                         int64_t gold, const std::string& gold_key) {
+Document multiple_choice(const JsonField& field, std::string context, std::vector<std::string> choices,
+                         int64_t gold) {
     if (gold < 0 || gold >= std::ssize(choices)) {
-        fields.refuse(gold_key, fmt::format("names choice {}, counted from 0, of {}", gold, choices.size()));
+        field.refuse(fmt::format("names choice {}, counted from 0, of {}", gold, choices.size()));
     }
     Document document{.contexts = {context}, .choices = std::move(choices), .gold = gold};
     for (const std::string& choice : document.choices) document.continuations.push_back(' ' + choice);
@@ -116,87 +129,21 @@ const Reader& recognise(const nlohmann::ordered_json& record, const std::string&
         place, found.empty() ? "none" : "several", own_layouts());
 }
 
-Fields::Fields(const nlohmann::ordered_json& object, const std::string& place)
-    : object_(object), place_(place) {
-    if (!object.is_object()) throw UserError("{}: the record is not a JSON object", place);
+std::vector<std::string> texts_of(const JsonField& field) {
+    std::vector<std::string> texts;
+    for (const JsonField& entry : field.list()) texts.push_back(entry.string());
+    if (texts.empty()) field.refuse("is an empty list");
+    return texts;
 }
 
-void Fields::refuse(const std::string& key, const std::string& why) const {
-    throw UserError("{}: {}{}", place_, key.empty() ? "" : shown(key) + " ", why);
-}
-
-const nlohmann::ordered_json& Fields::value(const std::string& key) const {
-    const auto found = object_.find(key);
-    if (found == object_.end()) refuse("", "the record has no key " + shown(key));
-    return *found;
-}
-
-const std::string& Fields::text(const std::string& key) const {
-    const nlohmann::ordered_json& found = value(key);
-    if (!found.is_string()) refuse(key, "is not a string, but " + shown(found.dump()));
-    return found.get_ref<const std::string&>();
-}
-
-bool Fields::boolean(const std::string& key) const {
-    const nlohmann::ordered_json& found = value(key);
-    if (!found.is_boolean()) refuse(key, "is not true or false, but " + shown(found.dump()));
-    return found.get<bool>();
-}
-
-int64_t Fields::integer(const std::string& key) const {
-    const nlohmann::ordered_json& found = value(key);
-    if (found.is_number_integer()) return found.get<int64_t>();
+int64_t integer_of(const JsonField& field) {
+    using Limits = std::numeric_limits<int32_t>;
+    if (!field.is_string()) return field.whole<int64_t>(Limits::min(), Limits::max());
+    const std::string& text = field.string();
     int64_t number = 0;
-    if (found.is_string()) {
-        const auto& text = found.get_ref<const std::string&>();
-        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-        if (error == std::errc() && end == text.data() + text.size()) return number;
-    }
-    refuse(key, "is not an integer, but " + shown(found.dump()));
-}
-
-std::vector<std::string> Fields::texts(const std::string& key) const {
-    const nlohmann::ordered_json& found = value(key);
-    const bool fits = found.is_array() && !found.empty() &&
-                      std::ranges::all_of(found, [](const auto& entry) { return entry.is_string(); });
-    if (!fits) refuse(key, "is not a list of strings, but " + shown(found.dump()));
-    return found.get<std::vector<std::string>>();
-}
-
-Tokens Fields::tokens(const std::string& key, int64_t vocab_size) const {
-    const nlohmann::ordered_json& found = value(key);
-    if (!found.is_array()) refuse(key, "is not an array of integers, but " + shown(found.dump()));
-    Tokens tokens;
-    for (const nlohmann::ordered_json& token : found) {
-        if (!token.is_number_integer()) refuse("", fmt::format("token {} is not an integer", token.dump()));
-        if (token < 0 || token >= vocab_size) {
-            refuse("", fmt::format("token {} lies outside 0 .. {}", token.dump(), vocab_size - 1));
-        }
-        tokens.push_back(token.get<uint32_t>());
-    }
-    return tokens;
-}
-
-std::vector<int64_t> Fields::integers(const std::string& key) const {
-    const nlohmann::ordered_json& found = value(key);
-    const bool fits = found.is_array() &&
-                      std::ranges::all_of(found, [](const auto& entry) { return entry.is_number_integer(); });
-    if (!fits) refuse(key, "is not a list of integers, but " + shown(found.dump()));
-    return found.get<std::vector<int64_t>>();
-}
-
-std::vector<Fields> Fields::objects(const std::string& key) const {
-    const nlohmann::ordered_json& found = value(key);
-    if (!found.is_array()) refuse(key, "is not a list, but " + shown(found.dump()));
-    std::vector<Fields> list;
-    for (const nlohmann::ordered_json& entry : found) list.emplace_back(entry, place_);
-    return list;
-}
-
-Fields Fields::object(const std::string& key) const {
-    const nlohmann::ordered_json& found = value(key);
-    if (!found.is_object()) refuse(key, "is not an object, but " + shown(found.dump()));
-    return {found, place_};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error == std::errc() && end == text.data() + text.size()) return number;
+    field.refuse(fmt::format("is {}, not an integer", field.shown()));
 }
 
 }  // namespace argosy::eval

@@ -7,9 +7,10 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "eval/answers.h"
+#include "base/json_field.h"
 #include "eval/windows.h"
 
 namespace argosy::eval {
@@ -55,32 +56,10 @@ enum class FewshotSampler {
     None,         // the prompt has examples of its own and takes no others
 };
 
-/// A record of JSON, for the functions that read one. Each accessor throws UserError, with place and key, if
-/// the key is missing or has another type.
-class Fields {
-  public:
-    Fields(const nlohmann::ordered_json& object, const std::string& place);
-
-    const std::string& text(const std::string& key) const;
-    bool has(const std::string& key) const { return object_.contains(key); }
-    bool is_object(const std::string& key) const { return has(key) && object_[key].is_object(); }
-    bool is_text(const std::string& key) const { return has(key) && object_[key].is_string(); }
-    bool boolean(const std::string& key) const;
-    /// An integer, or a string of one.
-    int64_t integer(const std::string& key) const;
-    std::vector<int64_t> integers(const std::string& key) const;
-    std::vector<Fields> objects(const std::string& key) const;
-    std::vector<std::string> texts(const std::string& key) const;
-    Tokens tokens(const std::string& key, int64_t vocab_size) const;
-    Fields object(const std::string& key) const;
-
-    [[noreturn]] void refuse(const std::string& key, const std::string& why) const;
-
-  private:
-    const nlohmann::ordered_json& value(const std::string& key) const;
-
-    const nlohmann::ordered_json& object_;
-    const std::string& place_;
+/// A way to extract an answer from a text. A metric is computed for each filter of a task.
+struct AnswerFilter {
+    const char* name;
+    std::string (*apply)(std::string_view text);
 };
 
 struct Reader {
@@ -88,7 +67,7 @@ struct Reader {
     std::vector<std::string> keys;  // the keys by which a layout of this program is recognised; else empty
     OutputType type;
     std::vector<const char*> metrics;  // names of metrics.h
-    Document (*read)(const Fields& fields, int64_t vocab_size);
+    Document (*read)(const JsonField& record, int64_t vocab_size);
     FewshotSampler sampler = FewshotSampler::Random;
     double version = 1;  // of the task in the harness
 
@@ -109,12 +88,16 @@ std::vector<Reader> public_readers();
 // The documents that readers make of a record. The harness's target_delimiter, a space, precedes each
 // continuation.
 
-/// A question whose choices follow one context. Refuses a gold, the value of `gold_key`, that is no choice.
-Document multiple_choice(const Fields& fields, std::string context, std::vector<std::string> choices,
-                         int64_t gold, const std::string& gold_key);
+/// A question whose choices follow one context. Refuses `gold`, which `field` says, if it is no choice.
+Document multiple_choice(const JsonField& field, std::string context, std::vector<std::string> choices,
+                         int64_t gold);
 
 /// A context and the continuation to predict.
 Document last_word(const std::string& context, const std::string& word);
+
+/// A list of strings, one at least; and an integer, or a string of one. UserError for another value.
+std::vector<std::string> texts_of(const JsonField& field);
+int64_t integer_of(const JsonField& field);
 
 /// Null if there is no reader of this name.
 const Reader* find_reader(const std::string& name);

@@ -2,14 +2,12 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/error.h"
-#include "eval/kept_attention.h"
-#include "eval/weights.h"
-#include "interop/names.h"
 #include "model/block.h"
 #include "model/head.h"
 #include "ops/numerics.h"
@@ -18,11 +16,29 @@ namespace argosy::eval {
 
 using model::Role;
 
-/// Rows of a batch that belong to one sequence: `count` tokens after its first `begin` tokens.
-struct Segment {
-    int sequence;
-    int64_t begin, count;
-};
+ops::AttentionOutput attend(std::span<const Segment> segments, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const ops::AttentionShape& shape, const at::Tensor& keys,
+                            const at::Tensor& values) {
+    const at::Tensor y = at::empty(q.sizes(), q.options());
+    int64_t row = 0;
+    for (const auto& [sequence, begin, count] : segments) {
+        const auto with_new = [&, begin = begin, count = count](const at::Tensor& kept, const at::Tensor& x) {
+            kept.narrow(0, begin, count).copy_(x.narrow(0, row, count));
+            return kept.narrow(0, 0, begin + count);
+        };
+        const ops::AttentionShape part{.num_sequences = 1,
+                                       .q_len = count,
+                                       .k_len = begin + count,
+                                       .head_dim = shape.head_dim,
+                                       .q_offset = begin,
+                                       .window = shape.window};
+        const ops::AttentionOutput found = ops::attention(
+            q.narrow(0, row, count), with_new(keys[sequence], k), with_new(values[sequence], v), part);
+        y.narrow(0, row, count).copy_(found.y);
+        row += count;
+    }
+    return {.y = y, .log_sum_exp = {}};
+}
 
 /// Attention of new tokens to themselves and to all earlier ones of their sequence, whose keys and values it
 /// keeps. The blocks reach it as their context axis.
@@ -37,13 +53,7 @@ class KeyValueCache : public model::ContextAxis {
 
     ops::AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const ops::AttentionShape& shape, const at::Tensor&) const override {
-        const at::Tensor y = at::empty(q.sizes(), q.options());
-        int64_t row = 0;
-        for (const auto& [sequence, begin, count] : segments_) {
-            attend({row, begin, count}, q, k, v, shape, keys_[sequence], values_[sequence], y);
-            row += count;
-        }
-        return {.y = y, .log_sum_exp = {}};
+        return attend(segments_, q, k, v, shape, keys_, values_);
     }
 
   private:
@@ -53,27 +63,14 @@ class KeyValueCache : public model::ContextAxis {
 
 namespace {
 
-/// A tied head has the embedding's table.
-std::vector<model::Weights> read_units(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                                       const at::TensorOptions& options) {
-    interop::check_weights(source, spec);
-    std::vector<model::Weights> units;
-    for (std::vector<model::Parameter> unit : model::unit_parameters(spec)) {
-        const bool is_tied_head =
-            spec.tied_embeddings && static_cast<int64_t>(units.size()) > spec.num_layers;
-        if (is_tied_head) {
-            std::erase_if(unit, [](const model::Parameter& each) { return each.role == Role::Output; });
-        }
-        units.push_back(read_weights(source, unit, options));
-        if (is_tied_head) units.back()[Role::Output] = units.front()[Role::Embedding];
-    }
-    return units;
-}
-
 /// One process with all units.
 class AllUnits : public ResidentUnits {
   public:
-    explicit AllUnits(std::vector<model::Weights> weights) : weights_(std::move(weights)) {}
+    /// A tied head has the embedding's table.
+    explicit AllUnits(const interop::LayerwiseModel& model) {
+        for (int64_t unit = 0; unit < model.num_units(); ++unit) weights_.push_back(model.read_unit(unit));
+        if (model.spec().tied_embeddings) weights_.back()[Role::Output] = weights_.front()[Role::Embedding];
+    }
     bool has(int64_t) const override { return true; }
     const model::Weights& weights(int64_t unit) override { return weights_[unit]; }
     std::unique_ptr<model::TensorAxis> tensor_axis(int64_t) override {
@@ -81,7 +78,7 @@ class AllUnits : public ResidentUnits {
     }
 
   private:
-    const std::vector<model::Weights> weights_;
+    std::vector<model::Weights> weights_;
 };
 
 }  // namespace
@@ -98,9 +95,8 @@ ResidentModel::ResidentModel(const model::ModelSpec& spec, std::unique_ptr<Resid
     rope_ = model::rope_table(spec, max_tokens, options.dtype(wide));
 }
 
-ResidentModel::ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                             const at::TensorOptions& options, int64_t max_tokens, int num_sequences)
-    : ResidentModel(spec, std::make_unique<AllUnits>(read_units(source, spec, options)), options, max_tokens,
+ResidentModel::ResidentModel(const interop::LayerwiseModel& model, int64_t max_tokens, int num_sequences)
+    : ResidentModel(model.spec(), std::make_unique<AllUnits>(model), model.options(), max_tokens,
                     num_sequences) {}
 
 ResidentModel::~ResidentModel() = default;

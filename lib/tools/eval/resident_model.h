@@ -16,17 +16,30 @@
 #include <span>
 #include <vector>
 
-#include "checkpoint/tensor_source.h"
+#include "interop/layerwise_model.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "model/tensor_axis.h"
+#include "ops/attention.h"
 #include "ops/rope.h"
 
 namespace argosy::eval {
 
 class KeyValueCache;
-struct Segment;
+
+/// Rows of a batch that belong to one sequence: `count` tokens after its first `begin` tokens.
+struct Segment {
+    int sequence;
+    int64_t begin, count;
+};
+
+/// Attention of rows that continue sequences: keeps their keys and values in `keys` and `values`, [sequences,
+/// tokens, kv_heads * head_dim], and attends to all of their sequence's. `shape` has the head_dim and the
+/// window. Only y of the result is defined, which suffices without a backward pass.
+ops::AttentionOutput attend(std::span<const Segment> segments, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const ops::AttentionShape& shape, const at::Tensor& keys,
+                            const at::Tensor& values);
 
 /// The units of a model, numbered: the embedding, each block, the head. Their weights are in the type and on
 /// the device of the computation. `rows` are those of the residual stream.
@@ -56,9 +69,8 @@ class ResidentModel {
     /// `options`: the type and the device of the units. A sequence has at most `max_tokens`.
     ResidentModel(const model::ModelSpec& spec, std::unique_ptr<ResidentUnits> units,
                   const at::TensorOptions& options, int64_t max_tokens, int num_sequences);
-    /// Reads all weights. Throws UserError unless `source` holds the model's parameters.
-    ResidentModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                  const at::TensorOptions& options, int64_t max_tokens, int num_sequences = 1);
+    /// Reads all weights.
+    ResidentModel(const interop::LayerwiseModel& model, int64_t max_tokens, int num_sequences);
     ~ResidentModel();
 
     int64_t max_tokens() const { return max_tokens_; }

@@ -1,26 +1,15 @@
 #include "eval/score.h"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/stack.h>
-
 #include <algorithm>
 #include <iterator>
-#include <memory>
 #include <set>
 #include <tuple>
 
-#include "eval/kept_attention.h"
+#include "eval/microbatches.h"
 #include "ops/ops_context.h"
 
 namespace argosy::eval {
 namespace {
-
-/// Removes the rows that predict nothing that counts, so that the head computes no logits for them.
-void keep_scored_rows(model::Batch& batch, at::Tensor& stream) {
-    const at::Tensor rows = batch.targets.ge(0).nonzero().squeeze(1);
-    batch.targets = batch.targets.index_select(0, rows);
-    stream = stream.index_select(0, rows);
-}
 
 /// Returns how many batches, counted from the first one, pass each unit in one round.
 size_t round_size(std::span<const WindowBatch> batches, int64_t max_tokens) {
@@ -32,28 +21,11 @@ size_t round_size(std::span<const WindowBatch> batches, int64_t max_tokens) {
     return count;
 }
 
-/// `sums` and `targets` have the rows that the windows score, one window after another.
-void add_scores(const WindowBatch& batch, const ops::SoftmaxSums& sums, const at::Tensor& targets,
-                std::vector<RecordScore>& scores) {
-    // One copy for both results: each copy from a GPU makes the host wait.
-    const at::Tensor loss = ops::cross_entropy(sums, targets);
-    const at::Tensor found =
-        at::stack({loss, ops::target_is_largest(sums, targets).to(loss.scalar_type())}).cpu();
-    const at::Tensor losses = found[0].to(at::kDouble), greedy = found[1].to(at::kLong);
-    int64_t row = 0;
-    for (const Window& window : batch.windows) {
-        RecordScore& score = scores[window.record];
-        score.log_likelihood -= losses.narrow(0, row, window.num_scored).sum().item<double>();
-        score.num_greedy += greedy.narrow(0, row, window.num_scored).sum().item<int64_t>();
-        score.num_predicted += window.num_scored;
-        row += window.num_scored;
-    }
-}
-
-class Scorer {
+class LayerwiseScorer {
   public:
-    Scorer(const LayerwiseModel& model, std::span<const Tokens> records, const ScoreOptions& options)
-        : model_(model), records_(records), options_(options), scores_(records.size()) {}
+    LayerwiseScorer(const interop::LayerwiseModel& model, std::span<const Tokens> records,
+                    const ScoreOptions& options)
+        : model_(model), records_(records), options_(options), sums_(records.size()) {}
 
     std::vector<RecordScore> run(const std::vector<Window>& windows) {
         const std::vector<WindowBatch> batches = model_.options().device().is_cpu()
@@ -68,28 +40,24 @@ class Scorer {
             run_round(left.first(count));
             left = left.subspan(count);
         }
-        return std::move(scores_);
+        return scores_of(sums_.totals(), windows);
     }
 
   private:
     void run_round(std::span<const WindowBatch> round) {
+        std::vector<Microbatch> microbatches;
         std::vector<model::Batch> batches;
-        std::vector<std::unique_ptr<PackedAttention>> attention;
         for (const WindowBatch& batch : round) {
-            batches.push_back(make_batch(batch, records_, model_.options().device()));
-            if (!batch.is_packed()) continue;
-            attention.push_back(std::make_unique<PackedAttention>(batch));
-            batches.back().attention = attention.back().get();
+            microbatches.push_back(make_microbatch(batch, records_, model_.options().device()));
+            batches.push_back(microbatches.back().batch);
         }
-        Streams streams = model_.embed(batches);
-        count_unit(round);
-        for (int64_t layer = 0; layer < model_.spec().num_layers; ++layer) {
-            model_.run_block(layer, batches, streams);
+        interop::Streams streams;
+        for (int64_t unit = 0; unit + 1 < model_.num_units(); ++unit) {
+            model_.run_unit(unit, batches, streams);
             count_unit(round);
         }
-        for (size_t i = 0; i < round.size(); ++i) keep_scored_rows(batches[i], streams[i]);
         const std::vector<ops::SoftmaxSums> sums = model_.softmax_sums(batches, streams);
-        for (size_t i = 0; i < round.size(); ++i) add_scores(round[i], sums[i], batches[i].targets, scores_);
+        for (size_t i = 0; i < round.size(); ++i) sums_.add(microbatches[i], sums[i]);
         count_unit(round);
     }
 
@@ -100,19 +68,19 @@ class Scorer {
         }
     }
 
-    const LayerwiseModel& model_;
+    const interop::LayerwiseModel& model_;
     std::span<const Tokens> records_;
     const ScoreOptions& options_;
-    std::vector<RecordScore> scores_;
+    ScoreSums sums_;
     int64_t work_ = 0, work_done_ = 0;  // tokens times units
 };
 
 }  // namespace
 
-std::vector<RecordScore> score_windows(const LayerwiseModel& model, std::span<const Tokens> records,
+std::vector<RecordScore> score_windows(const interop::LayerwiseModel& model, std::span<const Tokens> records,
                                        const std::vector<Window>& windows, const ScoreOptions& options) {
     const ops::OpsContext context;
-    return Scorer(model, records, options).run(windows);
+    return LayerwiseScorer(model, records, options).run(windows);
 }
 
 std::vector<RecordScore> score_distinct(const ScoreWindows& score, std::span<const Tokens> records,

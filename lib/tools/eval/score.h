@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "eval/layerwise_model.h"
 #include "eval/windows.h"
+#include "interop/layerwise_model.h"
 
 namespace argosy::eval {
 
@@ -40,7 +40,7 @@ using DocumentScores = std::span<const RecordScore>;
 
 /// On a processor, windows are packed, so that what they share is computed once; on a GPU they are padded.
 /// One score per record: the sum over its windows. REQUIRES: the tokens are in the vocabulary.
-std::vector<RecordScore> score_windows(const LayerwiseModel& model, std::span<const Tokens> records,
+std::vector<RecordScore> score_windows(const interop::LayerwiseModel& model, std::span<const Tokens> records,
                                        const std::vector<Window>& windows, const ScoreOptions& options);
 
 /// The sum of the scores.

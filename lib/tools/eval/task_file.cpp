@@ -115,7 +115,7 @@ std::vector<Document> read_documents(const std::filesystem::path& path, const Re
     for_each_record(path, [&](nlohmann::ordered_json record, const std::string& place) {
         if (reader == nullptr) reader = &recognise(record, place);
         check_layout(record, place, *reader);
-        Document document = reader->read(Fields(record, place), vocab_size);
+        Document document = reader->read(JsonField(record, place), vocab_size);
         document.record = std::move(record);
         document.place = place;
         documents.push_back(std::move(document));

@@ -2,15 +2,10 @@
 // one record, which the model processes as one sequence.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <c10/core/Device.h>
-
 #include <compare>
 #include <cstdint>
 #include <span>
 #include <vector>
-
-#include "model/layer.h"
 
 namespace argosy::eval {
 
@@ -56,29 +51,13 @@ int64_t longest(std::span<const Window> windows);
 std::vector<WindowBatch> in_batches(std::vector<Window> windows, const BatchLimits& limits);
 
 /// Sorts the windows by their inputs, so that windows with the same beginning follow each other, and fills
-/// packed batches in this order. A window shares no input whose prediction it scores. Attention to packed
-/// windows is in score.cpp.
+/// packed batches in this order. A window shares no input whose prediction it scores.
 std::vector<WindowBatch> in_packed_batches(std::vector<Window> windows, std::span<const Tokens> records,
                                            const BatchLimits& limits);
 
-/// Cuts the largest batches in two until their number is a multiple of `unit`, so that each of as many ranks
-/// has work, or until no batch has two windows. Both parts compute what their windows share.
-void split_packed_batches(std::vector<WindowBatch>& batches, int64_t unit);
-
-/// Writes the inputs of a window, from input number `first` on, and the targets of those whose predictions
-/// count. REQUIRES: the prediction of no input before `first` counts.
-void write_window(const Window& window, const Tokens& record, int64_t first, int64_t* tokens,
-                  int64_t* targets);
-
-/// Attention is causal, so padding after a window does not change the results of its tokens. Padded targets
-/// do not count. A packed batch is one sequence, with each token's position in its window; it gets padding
-/// up to `min_tokens`.
-model::Batch make_batch(const WindowBatch& batch, std::span<const Tokens> records,
-                        c10::Device device = c10::kCPU, int64_t min_tokens = 0);
-
-// For a model on a GPU or a context axis that is built for batches of one shape, windows are packed into
-// sequences of one length. They follow each other as documents: attention stays within a window, and each
-// begins at position 0.
+// For a model on a mesh, which is built for batches of one shape, windows are packed into sequences of one
+// length. They follow each other as documents: attention stays within a window, whose first token is at
+// position 0.
 
 /// The windows of one sequence, in the order of their places in it.
 using Sequence = std::vector<Window>;
@@ -86,14 +65,5 @@ using Sequence = std::vector<Window>;
 /// Takes the windows longest first, and puts each into the fullest sequence in which it fits. REQUIRES: no
 /// window has more than `seq_len` inputs.
 std::vector<Sequence> in_sequences(std::vector<Window> windows, int64_t seq_len);
-
-/// Rows of sequence_rows().
-enum SequenceRow { kTokens, kTargets, kPositions, kRecords, kNumSequenceRows };
-
-/// Returns [kNumSequenceRows, num_sequences, seq_len] in int64: of each token its id, its target (negative:
-/// not counted), its position in its window, and the number of its window's record. Null stands for an empty
-/// sequence. Padding is at position 0, so that it attends to itself alone.
-at::Tensor sequence_rows(std::span<const Sequence* const> sequences, std::span<const Tokens> records,
-                         int64_t seq_len);
 
 }  // namespace argosy::eval

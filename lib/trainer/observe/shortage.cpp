@@ -50,24 +50,6 @@ std::string breakdown(const Shortage& found) {
     return fmt::format("; {}: {}", which_memory(found), fmt::join(parts, ", "));
 }
 
-/// Options that would reduce the use of the memory that ran out. When the model runs on a GPU, the host holds
-/// only the weights of one unit at a time, so smaller batches do not help there.
-std::vector<std::string> remedies(const MemoryNeeds& needs, Shortage::Where where) {
-    const bool gpu_is_full = where == Shortage::Where::Gpu;
-    std::vector<std::string> found;
-    const auto add = [&](const char* option, int64_t value, int64_t least) {
-        if (gpu_is_full != needs.on_gpu || value <= least) return;
-        found.push_back(fmt::format("{} below {}", option, value));
-    };
-    add("--batch-size", needs.num_side_by_side, 1);
-    add("--batch-tokens", needs.batch_tokens, needs.longest_window);
-    add("--max-new-tokens", needs.max_new_tokens, 1);
-    add("--max-length", needs.longest_window, 1);
-    if (needs.dtype == "fp32") found.push_back("--dtype bf16 (it is fp32)");
-    found.push_back(gpu_is_full ? "--device cpu" : "a machine with more memory");
-    return found;
-}
-
 }  // namespace
 
 std::optional<Shortage> find_shortage() {
@@ -116,11 +98,12 @@ std::vector<std::string> parts_beside_tensors(const Shortage& found) {
             "free " + gibibytes_text(free)};
 }
 
-void explain_shortage(const MemoryNeeds& needs) {
+void explain_shortage(const char* options) {
     const auto found = find_shortage();
     if (!found) throw;
-    throw RunError("out of memory{}{}. What would need less: {}", request_text(*found), breakdown(*found),
-                   fmt::join(remedies(needs, found->where), "; "));
+    throw RunError("out of memory{}{}. What would need less: {}; {}", request_text(*found), breakdown(*found),
+                   options,
+                   found->where == Shortage::Where::Gpu ? "--device cpu" : "a machine with more memory");
 }
 
 }  // namespace argosy::observe

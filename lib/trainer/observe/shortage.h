@@ -41,29 +41,18 @@ std::string host_memory(const Shortage& found);
 /// Lists what uses the GPU's memory beside tensors. REQUIRES: found.gpu.
 std::vector<std::string> parts_beside_tensors(const Shortage& found);
 
-/// The settings that determine an evaluation's memory and that the user can change.
-struct MemoryNeeds {
-    bool on_gpu = false;
-    std::string dtype;  // fp32, bf16 or fp16: the type of the computation
-    int64_t batch_tokens = 0;
-    int64_t longest_window =
-        0;  // in input tokens; a batch has at least one window, or text that is generated
-    // If texts are generated: how many side by side, and the tokens that each may get.
-    int64_t num_side_by_side = 0, max_new_tokens = 0;
-};
-
 /// If the GPU or the host ran out of memory, throws RunError with the requested bytes, the other uses of
-/// memory and the options to change; otherwise rethrows the current exception. REQUIRES: the caller is inside
-/// a catch block.
-[[noreturn]] void explain_shortage(const MemoryNeeds& needs);
+/// memory and what an evaluation needs less with, which begins with `options`; otherwise rethrows the current
+/// exception. REQUIRES: the caller is inside a catch block.
+[[noreturn]] void explain_shortage(const char* options);
 
 /// Returns work(), whose errors are explained as by explain_shortage().
 template <class Work>
-auto explained(const MemoryNeeds& needs, const Work& work) {
+auto explained(const char* options, const Work& work) {
     try {
         return work();
     } catch (...) {
-        explain_shortage(needs);
+        explain_shortage(options);
     }
 }
 

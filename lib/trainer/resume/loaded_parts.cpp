@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "comm/values.h"
 #include "config/print.h"
 #include "gpu/element_type.h"
@@ -220,6 +222,24 @@ std::string conversions(const TensorSource& source, std::span<const HeldSlab> sl
         kinds.insert(fmt::format("{}: {} becomes {}", what, stored.type_name(), held.tensor.type_name()));
     }
     return fmt::format("{}", fmt::join(kinds, ", "));
+}
+
+checkpoint::Hash hash_of_samples(const checkpoint::TensorSource& source) {
+    constexpr int64_t kMaxSampled = 256;
+    std::vector<const checkpoint::TensorInfo*> matrices;
+    for (const checkpoint::TensorInfo& tensor : source.tensors()) {
+        if (tensor.name.starts_with("model/") && tensor.shape.size() == 2) matrices.push_back(&tensor);
+    }
+    std::ranges::sort(matrices, {}, &checkpoint::TensorInfo::name);
+    checkpoint::Hasher hasher;
+    const int64_t step = divide_up(std::ssize(matrices), kMaxSampled);
+    for (int64_t i = 0; i < std::ssize(matrices); i += step) {
+        const checkpoint::TensorInfo& tensor = *matrices[i];
+        std::vector<std::byte> row(tensor.shape[1] * size_bytes(tensor.type));
+        source.read(tensor, {{tensor.shape[0] / 2, 0}, {1, tensor.shape[1]}}, row);
+        hasher.add(row);
+    }
+    return hasher.value();
 }
 
 }  // namespace argosy::resume

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include "checkpoint/hash.h"
 #include "checkpoint/table.h"
 #include "checkpoint/tensor_source.h"
 #include "comm/communicator.h"
@@ -64,6 +65,9 @@ void check_tensors(const checkpoint::TensorSource& source, std::span<const HeldS
 /// slab is held in memory twice only if its type is converted or it is on a GPU. Throws the errors of
 /// check_tensors() before reading, and those of TensorSource::read(), after which only some slabs are filled.
 void load_slabs(const checkpoint::TensorSource& source, std::span<const HeldSlab> slabs);
+
+/// The hash of a row of each of the model's matrices, of 256 at most: other weights have another hash.
+checkpoint::Hash hash_of_samples(const checkpoint::TensorSource& source);
 
 /// Text for the log on tensors whose stored type differs from the type in memory; empty if there are none.
 /// REQUIRES: load_slabs() succeeded.

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstddef>
 #include <functional>
 #include <optional>
 #include <utility>
@@ -11,13 +10,12 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/units.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/hash.h"
 #include "checkpoint/step_folder.h"
 #include "comm/values.h"
 #include "gpu/device.h"
-#include "interop/byte_progress.h"
+#include "interop/conversion.h"
 #include "interop/model_source.h"
 #include "interop/safetensors.h"
 #include "model/model_spec.h"
@@ -138,25 +136,6 @@ Faults Restorer::open(const fs::path& path, Want want, ModelSource& source) {
         if (unreadable) throw RunError("{}", fmt::join(faults, "\n"));
         return faults;
     });
-}
-
-/// The hash of a row of each of at most kMaxSampled of the model's matrices.
-checkpoint::Hash hash_of_samples(const checkpoint::TensorSource& source) {
-    constexpr int64_t kMaxSampled = 256;
-    std::vector<const checkpoint::TensorInfo*> matrices;
-    for (const checkpoint::TensorInfo& tensor : source.tensors()) {
-        if (tensor.name.starts_with("model/") && tensor.shape.size() == 2) matrices.push_back(&tensor);
-    }
-    std::ranges::sort(matrices, {}, &checkpoint::TensorInfo::name);
-    checkpoint::Hasher hasher;
-    const int64_t step = divide_up(std::ssize(matrices), kMaxSampled);
-    for (int64_t i = 0; i < std::ssize(matrices); i += step) {
-        const checkpoint::TensorInfo& tensor = *matrices[i];
-        std::vector<std::byte> row(tensor.shape[1] * size_bytes(tensor.type));
-        source.read(tensor, {{tensor.shape[0] / 2, 0}, {1, tensor.shape[1]}}, row);
-        hasher.add(row);
-    }
-    return hasher.value();
 }
 
 /// COLLECTIVE: ranks may see different files under one path, such as copies on the disks of their nodes, and

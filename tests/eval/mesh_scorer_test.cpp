@@ -1,8 +1,7 @@
 // Every mesh finds the scores that one process finds with the layer-by-layer model, which is tested against
-// transformers (eval/score_test.cpp).
-#include "scoring/mesh_scorer.h"
+// transformers (score_test.cpp).
+#include "eval/mesh_scorer.h"
 
-#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,25 +9,21 @@
 #include <random>
 
 #include "base/error.h"
-#include "eval/memory_source.h"
 #include "eval/score.h"
+#include "eval/training_evaluation.h"
 #include "expect_error.h"
+#include "interop/memory_source.h"
 #include "observe/memory.h"
 #include "ops/ops_context.h"
-#include "ops/work.h"
 #include "resume/loaded_parts.h"
 #include "resume/run_state.h"
-#include "scoring/training_evaluation.h"
 #include "scratch_folder.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
 
-namespace argosy::scoring {
+namespace argosy::eval {
 namespace {
 
-using eval::RecordScore;
-using eval::Tokens;
-using eval::Window;
 using testing::Layout;
 using testing::MemorySource;
 using testing::world;
@@ -90,21 +85,21 @@ struct Loaded {
     MeshScorer scorer;
 };
 
-struct Work {
+struct Asked {
     std::vector<Tokens> records;
     std::vector<Window> windows;
 };
 
 /// Records of 2 to 80 tokens: rolling windows, and continuations of which only the last tokens count.
-Work random_work(int64_t num_records, int64_t vocab_size) {
+Asked random_work(int64_t num_records, int64_t vocab_size) {
     std::mt19937 random(7 + num_records);
-    Work work;
+    Asked work;
     for (int64_t i = 0; i < num_records; ++i) {
         Tokens record(2 + random() % 79);
         for (uint32_t& token : record) token = random() % vocab_size;
         const int64_t size = std::ssize(record), inputs = std::min<int64_t>(size - 1, kSeqLen);
         if (i % 2 == 0) {
-            eval::append_windows(i, size, kSeqLen, work.windows);
+            append_windows(i, size, kSeqLen, work.windows);
         } else {
             work.windows.push_back({i, size - 1 - inputs, inputs, std::min<int64_t>(inputs, 1 + i % 5)});
         }
@@ -128,15 +123,15 @@ void compare(const std::string& family, at::ScalarType type, double tolerance,
     const ops::OpsContext context;
     const model::ModelSpec spec = testing::tiny_spec(family);
     const MemorySource source(spec, kSeed, type);
-    const eval::LayerwiseModel whole(source, spec, type);
+    const interop::LayerwiseModel whole(source, spec, type);
     for (const Layout& layout : layouts()) {
         SCOPED_TRACE(family + " on " + layout.name);
         Loaded loaded(layout, source, spec, type);
         for (const int64_t count : counts) {
             SCOPED_TRACE(count);
             const auto [records, windows] = random_work(count, spec.vocab_size);
-            expect_scores(loaded.scorer.score(records, windows),
-                          eval::score_windows(whole, records, windows, {}), tolerance);
+            expect_scores(loaded.scorer.score(records, windows), score_windows(whole, records, windows, {}),
+                          tolerance);
         }
     }
 }
@@ -150,46 +145,6 @@ TEST(MeshScorer, FindsTheScoresOfOneProcess) {
 TEST(MeshScorer, FindsThemInFloat32) {
     compare("qwen3", at::kFloat, 1e-5, {17});
     compare("qwen2", at::kFloat, 1e-5, {17});
-}
-
-/// The sum over all ranks of the tokens that attention computes in a layer, each rank of a tensor axis with
-/// its heads; other operations of a layer may have padding.
-double tokens_computed(Loaded& loaded, const Work& work, int64_t num_layers) {
-    const at::Tensor rows = at::zeros({}, at::kDouble);
-    {
-        const ops::WorkObserver observer([&](const ops::Work& one) {
-            if (one.kind == ops::WorkKind::Attention) rows.add_(static_cast<double>(one.rows));
-        });
-        loaded.scorer.score(work.records, work.windows);
-    }
-    world().run({.kind = comm::OpKind::AllReduce, .out = rows, .in = rows});
-    return rows.item<double>() / static_cast<double>(num_layers * loaded.mesh.degree(layout::Axis::Tensor));
-}
-
-/// Six windows of 30 tokens begin with the same 25 tokens, as the choices of a question do. A microbatch
-/// computes these once, except on a context axis. Each rank has a microbatch, or two with two stages.
-TEST(MeshScorer, ComputesASharedBeginningOnceInAMicrobatch) {
-    const ops::OpsContext context;
-    const model::ModelSpec spec = testing::tiny_spec("llama3");
-    const MemorySource source(spec, kSeed);
-    Work work;
-    for (uint32_t i = 0; i < 6; ++i) {
-        Tokens record(31, 5);
-        std::fill(record.begin() + 25, record.end(), 10 + i);
-        work.records.push_back(std::move(record));
-        work.windows.push_back({i, 0, 30, 5});
-    }
-    const eval::LayerwiseModel whole(source, spec, at::kFloat);
-    for (const Layout& layout : layouts()) {
-        SCOPED_TRACE(layout.name);
-        Loaded loaded(layout, source, spec, at::kFloat);
-        const int64_t num_parts =
-            loaded.mesh.degree(layout::kDataAxes) * loaded.mesh.degree(layout::Axis::Pipeline);
-        if (loaded.mesh.degree(layout::Axis::Context) > 1) continue;
-        EXPECT_EQ(tokens_computed(loaded, work, spec.num_layers), static_cast<double>(25 * num_parts + 30));
-        expect_scores(loaded.scorer.score(work.records, work.windows),
-                      eval::score_windows(whole, work.records, work.windows, {}), 1e-5);
-    }
 }
 
 TEST(MeshScorer, ReportsItsProgressOnAllRanks) {
@@ -251,4 +206,4 @@ TEST(MeshScorer, HoldsAShareOfTheWeightsAndNothingElse) {
 }
 
 }  // namespace
-}  // namespace argosy::scoring
+}  // namespace argosy::eval

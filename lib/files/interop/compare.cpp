@@ -1,28 +1,27 @@
-#include "eval/compare.h"
+#include "interop/compare.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/random.h"
-#include "eval/layerwise_model.h"
-#include "gpu/element_type.h"
+#include "interop/element_conversion.h"
+#include "interop/layerwise_model.h"
 #include "interop/names.h"
 #include "model/parameter.h"
 #include "ops/ops_context.h"
 
-namespace argosy::eval {
+namespace argosy::interop {
 namespace {
 
 using checkpoint::TensorSource;
@@ -44,7 +43,7 @@ double narrowing_bound(const TensorSource& original, const TensorSource& copy) {
     double bound = 0;
     for (const checkpoint::TensorInfo& tensor : copy.tensors()) {
         const checkpoint::TensorInfo* from = original.find(tensor.name);
-        const bool weight = tensor.name.starts_with(interop::kModelPrefix);
+        const bool weight = tensor.name.starts_with(kModelPrefix);
         if (!weight || from == nullptr || from->type == tensor.type) continue;
         if (tensor.type == ElementType::BFloat16) bound = std::max(bound, kBf16Bound);
         if (tensor.type == ElementType::Float16) bound = std::max(bound, kFp16Bound);
@@ -76,16 +75,35 @@ at::Tensor last_positions(const at::Tensor& stream) {
         .reshape({kNumSequences * kComparedPositions, -1});
 }
 
-/// Works row by row: a double copy of all rows together would be the largest tensor in memory.
-double mean_divergence(const at::Tensor& original, const at::Tensor& copy) {
-    double sum = 0;
-    for (int64_t row = 0; row < original.size(0); ++row) {
-        const at::Tensor p = original[row].to(at::kDouble).log_softmax(0);
-        const at::Tensor q = copy[row].to(at::kDouble).log_softmax(0);
-        sum += (p.exp() * (p - q)).sum().item<double>();
+/// A checkpoint viewed in other types: each tensor is rounded while it is read.
+class RoundedSource : public TensorSource {
+  public:
+    /// Offers those tensors of `values` that also exist in `types`, with the types of `types`. REQUIRES: both
+    /// outlive this object; for each tensor the two types are equal or both floating.
+    RoundedSource(const TensorSource& values, const TensorSource& types) : values_(values) {
+        for (checkpoint::TensorInfo tensor : values.tensors()) {
+            const checkpoint::TensorInfo* other = types.find(tensor.name);
+            if (other == nullptr) continue;
+            tensor.type = other->type;
+            tensors_.push_back(std::move(tensor));
+        }
     }
-    return sum / static_cast<double>(original.size(0));
-}
+
+    const std::vector<checkpoint::TensorInfo>& tensors() const override { return tensors_; }
+    void read(const checkpoint::TensorInfo& tensor, const layout::Slab& slab,
+              std::span<std::byte> out) const override {
+        const checkpoint::TensorInfo& stored = values_.at(tensor.name);
+        if (stored.type == tensor.type) return values_.read(stored, slab, out);
+        std::vector<std::byte> exact(slab.num_elements() * size_bytes(stored.type));
+        values_.read(stored, slab, exact);
+        convert_elements(stored.type, exact, tensor.type, out);
+    }
+    const std::string& place() const override { return values_.place(); }
+
+  private:
+    const TensorSource& values_;
+    std::vector<checkpoint::TensorInfo> tensors_;
+};
 
 /// A model, and the state of one batch as it passes the units.
 struct ForwardPass {
@@ -94,11 +112,8 @@ struct ForwardPass {
 
     /// Returns the residual stream after `unit`; after the last unit, the logits of the last positions.
     const at::Tensor& run_unit(int64_t unit, const model::Batch& batch) {
-        const std::span batches(&batch, 1);
-        if (unit == 0) {
-            streams = model.embed(batches);
-        } else if (unit + 1 < model.num_units()) {
-            model.run_block(unit - 1, batches, streams);
+        if (unit + 1 < model.num_units()) {
+            model.run_unit(unit, {&batch, 1}, streams);
         } else {
             streams[0] = model.logits(last_positions(streams[0]));
         }
@@ -113,24 +128,6 @@ void measure(const at::Tensor& original, const at::Tensor& copy, LogitsCompariso
     found.num_positions = original.size(0);
     found.largest_logit = original.abs().max().item<double>();
     found.largest_difference = (original - copy).abs().max().item<double>();
-    found.divergence = mean_divergence(original, copy);
-}
-
-/// Rounds fp64 to fp32 such that a later rounding to 16 bits acts like a single rounding: an inexact value
-/// goes towards zero and gets an odd last bit, so it is never a tie.
-float round_to_odd(double value) {
-    float result = static_cast<float>(value);
-    if (static_cast<double>(result) == value || std::isnan(result)) return result;
-    if (std::abs(static_cast<double>(result)) > std::abs(value)) result = std::nextafter(result, 0.0F);
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(result) | 1);
-}
-
-at::Tensor ready_to_round(const at::Tensor& exact, at::ScalarType type) {
-    if (exact.scalar_type() != at::kDouble || type == at::kFloat) return exact;
-    at::Tensor odd = at::empty(exact.sizes(), at::kFloat);
-    const auto* in = exact.const_data_ptr<double>();
-    std::transform(in, in + exact.numel(), odd.mutable_data_ptr<float>(), round_to_odd);
-    return odd;
 }
 
 }  // namespace
@@ -154,9 +151,8 @@ std::string LogitsComparison::text() const {
     if (bound == 0) return start + "are equal bit for bit";
     return start + fmt::format(
                        "equal those of the rounded original bit for bit; rounding changes them by up to "
-                       "{:.3g} (limit {:.3g}; the largest logit is {:.3g}) and costs a KL divergence of "
-                       "{:.3g} nats",
-                       largest_difference, bound * largest_logit, largest_logit, divergence);
+                       "{:.3g} (limit {:.3g}; the largest logit is {:.3g})",
+                       largest_difference, bound * largest_logit, largest_logit);
 }
 
 LogitsComparison compare_logits(const ComparedModel& original, const ComparedModel& copy,
@@ -187,26 +183,4 @@ LogitsComparison compare_logits(const ComparedModel& original, const ComparedMod
     return found;
 }
 
-RoundedSource::RoundedSource(const checkpoint::TensorSource& values, const checkpoint::TensorSource& types)
-    : values_(values) {
-    for (checkpoint::TensorInfo tensor : values.tensors()) {
-        const checkpoint::TensorInfo* other = types.find(tensor.name);
-        if (other == nullptr) continue;
-        tensor.type = other->type;
-        tensors_.push_back(std::move(tensor));
-    }
-}
-
-void RoundedSource::read(const checkpoint::TensorInfo& tensor, const layout::Slab& slab,
-                         std::span<std::byte> out) const {
-    const checkpoint::TensorInfo& stored = values_.at(tensor.name);
-    if (stored.type == tensor.type) return values_.read(stored, slab, out);
-    const auto from = gpu::scalar_type(stored.type), to = gpu::scalar_type(tensor.type);
-    ARGOSY_CHECK(is_floating(stored.type) && is_floating(tensor.type), "{} is not of floating point",
-                 tensor.name);
-    const at::Tensor exact = at::empty(slab.size, from.value());
-    values_.read(stored, slab, {static_cast<std::byte*>(exact.mutable_data_ptr()), exact.nbytes()});
-    at::from_blob(out.data(), slab.size, to.value()).copy_(ready_to_round(exact, to.value()));
-}
-
-}  // namespace argosy::eval
+}  // namespace argosy::interop

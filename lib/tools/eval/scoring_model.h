@@ -17,10 +17,9 @@
 #include "interop/model_source.h"
 #include "layout/mesh_shape.h"
 #include "mpi/comm.h"
-#include "observe/shortage.h"
 #include "tokenizer/tokenizer.h"
 
-namespace argosy::scoring {
+namespace argosy::eval {
 
 /// The degrees of a mesh; the ranks that these axes leave are replicas.
 struct Degrees {
@@ -30,10 +29,13 @@ struct Degrees {
 /// Throws UserError unless `num_ranks` is a multiple of the product of the degrees.
 layout::MeshRequest mesh_request(const Degrees& degrees, int num_ranks);
 
+/// Returns the type of "fp32", "bf16" or "fp16". Throws UserError for any other name.
+at::ScalarType compute_type(const std::string& name);
+
 struct ScoringOptions {
     std::string dtype = "fp32";                   // of weights and computation: fp32, bf16 or fp16
     std::string device = "auto";                  // cpu, gpu or auto
-    eval::ScoreOptions score = {};                // on a mesh only `batch`
+    ScoreOptions score = {};                      // on a mesh only `batch`
     int64_t longest_window = 1;                   // of all windows that will be scored, in inputs
     Degrees degrees = {};                         // only on a mesh
     std::vector<std::string> accepted_keys = {};  // of a Hugging Face folder's config.json
@@ -42,51 +44,50 @@ struct ScoringOptions {
 /// The number of texts that one model generates side by side.
 int num_side_by_side(const ScoringOptions& options, size_t num_contexts);
 
+// What needs less memory, for the error after it ran out.
+inline constexpr const char* kLessForScores = "a smaller --batch-tokens or --max-length; --dtype bf16";
+inline constexpr const char* kLessForTexts =
+    "a smaller --batch-size, --batch-tokens, --max-new-tokens or --max-length; --dtype bf16";
+inline constexpr const char* kLessForOneText = "a smaller --max-new-tokens; --dtype bf16";
+
 /// If memory runs out, the error names the options that need less.
 class ScoringModel {
   public:
     using Progress = std::function<void(double share)>;
-    using TakeText = std::function<void(const std::string& text)>;
 
     virtual ~ScoringModel() = default;
 
     /// COLLECTIVE on a mesh, and then the same on all ranks. Calls `progress` with the finished share. Throws
     /// after a signal that asks the program to end: on a mesh JobError, on all ranks.
-    virtual std::vector<eval::RecordScore> score(std::span<const eval::Tokens> records,
-                                                 const std::vector<eval::Window>& windows,
-                                                 const Progress& progress) = 0;
+    virtual std::vector<RecordScore> score(std::span<const Tokens> records,
+                                           const std::vector<Window>& windows, const Progress& progress) = 0;
 
     /// COLLECTIVE on a mesh, whose replicas divide the contexts, and then the same on all ranks. Texts are at
-    /// most `max_tokens` long, their contexts included. Progress and signals as in score().
-    virtual std::vector<eval::GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
-                                                      std::span<const eval::Tokens> contexts,
-                                                      const eval::GenerateOptions& options,
-                                                      int64_t max_tokens, const Progress& progress) = 0;
-
-    /// Continues one text as eval::generate() does. COLLECTIVE on a mesh, whose first rank calls `take`;
-    /// throws UserError there unless all ranks have the same arguments. Signals as in score().
-    virtual int64_t generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
-                                 const eval::GenerateOptions& options, const TakeText& take) = 0;
+    /// most `max_tokens` long, their contexts included. Calls `take` as continue_contexts() does, on the
+    /// ranks that generate; it is given for one text alone. Progress and signals as in score().
+    virtual std::vector<GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
+                                                std::span<const Tokens> contexts,
+                                                const GenerateOptions& options, int64_t max_tokens,
+                                                const Progress& progress, const TakeText& take = {}) = 0;
 
     /// The device of this process in results: "cpu" or "cuda:0".
     virtual std::string device_name() const = 0;
+    /// What computes, for people.
+    virtual std::string place() const = 0;
 };
 
-/// The memory that the functions of a ScoringModel need, for the explanation of an error: score(), generate()
-/// with `num_contexts` in this process or in a replica of a mesh, and generate_one().
-observe::MemoryNeeds needs_of_scores(const ScoringOptions& options, bool on_gpu);
-observe::MemoryNeeds needs_of_texts(const ScoringOptions& options, bool on_gpu, size_t num_contexts,
-                                    int64_t max_tokens, const eval::GenerateOptions& generate_options);
-observe::MemoryNeeds needs_of_one_text(const ScoringOptions& options, bool on_gpu,
-                                       const eval::GenerateOptions& generate_options);
-
-/// REQUIRES: `source` outlives the model.
+/// Warns of environment variables that slow a GPU down or make its fp32 products less precise than fp32.
+/// Throws UserError if options.device is "gpu" and there is none, and RunError if the GPU cannot be used: its
+/// driver is too old, or another process has exclusive access. The first GPU becomes this thread's device, so
+/// call this before the thread's first tensor. REQUIRES: `source` outlives the model.
 std::unique_ptr<ScoringModel> layerwise_model(const interop::ModelSource& source,
                                               const ScoringOptions& options);
 
 /// COLLECTIVE over `ranks`: compares the tasks (require_same_tasks), and loads and verifies the weights.
+/// Throws UserError if the ranks do not fit the mesh or the model does not, and what setup::RankContext and
+/// resume::load_weights throw.
 std::unique_ptr<ScoringModel> mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
-                                         std::span<const eval::Work> tasks, const mpi::Comm& ranks,
+                                         std::span<const Work> tasks, const mpi::Comm& ranks,
                                          const Environment& environment);
 
-}  // namespace argosy::scoring
+}  // namespace argosy::eval

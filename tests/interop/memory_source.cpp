@@ -1,4 +1,4 @@
-#include "eval/memory_source.h"
+#include "interop/memory_source.h"
 
 #include <ATen/ops/empty.h>
 

@@ -9,7 +9,7 @@
 #include "checkpoint/tensor_source.h"
 #include "model/model_spec.h"
 
-namespace argosy::eval {
+namespace argosy::interop {
 
 struct ComparedModel {
     const checkpoint::TensorSource& tensors;
@@ -27,8 +27,6 @@ struct LogitsComparison {
     /// largest_difference to largest_logit; 0 if no type is narrower.
     double bound = 0;
     double largest_difference = 0, largest_logit = 0;
-    /// Kullback-Leibler divergence of the copy from the original in nats, mean over positions.
-    double divergence = 0;
     int64_t num_positions = 0;
 
     bool passed() const;
@@ -43,23 +41,4 @@ struct LogitsComparison {
 LogitsComparison compare_logits(const ComparedModel& original, const ComparedModel& copy,
                                 const std::function<void(double share)>& progress = {});
 
-// A checkpoint viewed in other types: each tensor is rounded to nearest, ties to even, while it is read. The
-// rounding does not use interop/element_conversion.h, so it verifies a conversion independently.
-
-class RoundedSource : public checkpoint::TensorSource {
-  public:
-    /// Offers those tensors of `values` that also exist in `types`, with the types of `types`. REQUIRES: both
-    /// outlive this object; for each tensor the two types are equal or both floating.
-    RoundedSource(const checkpoint::TensorSource& values, const checkpoint::TensorSource& types);
-
-    const std::vector<checkpoint::TensorInfo>& tensors() const override { return tensors_; }
-    void read(const checkpoint::TensorInfo& tensor, const layout::Slab& slab,
-              std::span<std::byte> out) const override;
-    const std::string& place() const override { return values_.place(); }
-
-  private:
-    const checkpoint::TensorSource& values_;
-    std::vector<checkpoint::TensorInfo> tensors_;
-};
-
-}  // namespace argosy::eval
+}  // namespace argosy::interop

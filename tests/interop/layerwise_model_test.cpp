@@ -1,6 +1,6 @@
 // A model that is read unit by unit: its results against transformers', and the amount of it in memory at a
 // time.
-#include "eval/layerwise_model.h"
+#include "interop/layerwise_model.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -8,14 +8,14 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "eval/memory_source.h"
 #include "expect_error.h"
+#include "interop/memory_source.h"
 #include "observe/memory.h"
 #include "ops/ops_context.h"
 #include "support/reference.h"
 #include "support/tensors.h"
 
-namespace argosy::eval {
+namespace argosy::interop {
 namespace {
 
 using testing::close;
@@ -24,15 +24,10 @@ using testing::MemorySource;
 using testing::Reference;
 
 Streams after_blocks(const LayerwiseModel& model, std::span<const model::Batch> batches) {
-    Streams streams = model.embed(batches);
-    for (int64_t layer = 0; layer < model.spec().num_layers; ++layer) {
-        model.run_block(layer, batches, streams);
-    }
+    Streams streams;
+    for (int64_t unit = 0; unit + 1 < model.num_units(); ++unit) model.run_unit(unit, batches, streams);
     return streams;
 }
-
-/// The rows of a table, in one slab and a few at a time.
-constexpr int64_t kWhole = 1 << 20, kSmallSlabs = 2000;
 
 class AgainstTransformers : public ::testing::TestWithParam<std::string> {
   protected:
@@ -49,12 +44,10 @@ class AgainstTransformers : public ::testing::TestWithParam<std::string> {
 
 TEST_P(AgainstTransformers, Logits) {
     const model::Batch batch = first_batch();
-    for (const int64_t slab_bytes : {kWhole, kSmallSlabs}) {
-        const LayerwiseModel single(source_, reference_.spec(), at::kFloat, slab_bytes);
-        EXPECT_TRUE(close(single.logits(after_blocks(single, {&batch, 1})[0]), logits(), 2e-6));
-        const LayerwiseModel wide(source_, reference_.spec(), at::kDouble, slab_bytes);
-        EXPECT_TRUE(close(wide.logits(after_blocks(wide, {&batch, 1})[0]), logits(), 1e-6));
-    }
+    const LayerwiseModel single(source_, reference_.spec(), at::kFloat);
+    EXPECT_TRUE(close(single.logits(after_blocks(single, {&batch, 1})[0]), logits(), 2e-6));
+    const LayerwiseModel wide(source_, reference_.spec(), at::kDouble);
+    EXPECT_TRUE(close(wide.logits(after_blocks(wide, {&batch, 1})[0]), logits(), 1e-6));
 }
 
 TEST_P(AgainstTransformers, LogProbabilitiesAndGreedyChoices) {
@@ -64,12 +57,10 @@ TEST_P(AgainstTransformers, LogProbabilitiesAndGreedyChoices) {
     const at::Tensor expected =
         -log_probabilities.gather(1, batch.targets.clamp_min(0).unsqueeze(1)).squeeze(1) * counted;
     const at::Tensor greedy = log_probabilities.argmax(1).eq(batch.targets);
-    for (const int64_t slab_bytes : {kWhole, kSmallSlabs}) {
-        const LayerwiseModel model(source_, reference_.spec(), at::kFloat, slab_bytes);
-        const auto sums = model.softmax_sums({&batch, 1}, after_blocks(model, {&batch, 1}));
-        EXPECT_TRUE(close(ops::cross_entropy(sums[0], batch.targets), expected, 1e-6));
-        EXPECT_TRUE(identical(ops::target_is_largest(sums[0], batch.targets), greedy));
-    }
+    const LayerwiseModel model(source_, reference_.spec(), at::kFloat);
+    const auto sums = model.softmax_sums({&batch, 1}, after_blocks(model, {&batch, 1}));
+    EXPECT_TRUE(close(ops::cross_entropy(sums[0], batch.targets), expected, 1e-6));
+    EXPECT_TRUE(identical(ops::target_is_largest(sums[0], batch.targets), greedy));
 }
 
 TEST_P(AgainstTransformers, LossOfTraining) {
@@ -130,15 +121,20 @@ TEST(LayerwiseModel, HoldsOneUnitAtATime) {
     static observe::MemoryMeter meter = observe::MemoryMeter::install();
     const ops::OpsContext context;
     constexpr int64_t kBlockBytes = 4 * (4 * 128 * 128 + 3 * 128 * 512 + 2 * 128);
-    constexpr int64_t kPieceBytes = kBlockBytes / 4;  // tables of 4.6 MB each, more than four blocks
+    constexpr int64_t kTableBytes = 4 * 9000 * 128;  // more than four blocks
     const model::Batch batch = few_tokens();
     for (const auto stored : {at::kFloat, at::kBFloat16}) {
         const MemorySource source(spec_of(6), 5, stored);
-        const LayerwiseModel model(source, spec_of(6), at::kFloat, kPieceBytes);
+        const LayerwiseModel model(source, spec_of(6), at::kFloat);
         const int64_t before = meter.current_bytes();
         meter.reset_peak();
         {
-            const Streams streams = after_blocks(model, {&batch, 1});
+            Streams streams;
+            model.run_unit(0, {&batch, 1}, streams);
+            // The table, and before its conversion as many bytes at most.
+            EXPECT_LT(meter.peak_bytes() - before, 2 * kTableBytes);
+            meter.reset_peak();
+            for (int64_t unit = 1; unit <= 6; ++unit) model.run_unit(unit, {&batch, 1}, streams);
             EXPECT_EQ(meter.current_bytes() - before, static_cast<int64_t>(streams[0].nbytes()));
             // The largest expected memory: the block, one of its tensors before conversion, and eight tokens'
             // residual streams.
@@ -146,7 +142,7 @@ TEST(LayerwiseModel, HoldsOneUnitAtATime) {
             EXPECT_GE(meter.peak_bytes() - before, kBlockBytes);
             meter.reset_peak();
             model.softmax_sums({&batch, 1}, streams);
-            EXPECT_LT(meter.peak_bytes() - before, 2 * kPieceBytes);
+            EXPECT_LT(meter.peak_bytes() - before, 2 * kTableBytes);
         }
         EXPECT_EQ(source.bytes_read(), source.num_bytes()) << "each weight is read once";
     }
@@ -163,10 +159,21 @@ TEST(LayerwiseModel, ComputesOnItsDevice) {
         const at::Tensor tokens = at::ones({8}, on_meta.dtype(at::kLong));
         const model::Batch batch{tokens, tokens, 1, 8};
         Streams streams = {at::empty({8, 128}, on_meta.dtype(type))};
-        for (int64_t layer = 0; layer < 2; ++layer) model.run_block(layer, {&batch, 1}, streams);
+        for (int64_t unit = 1; unit <= 2; ++unit) model.run_unit(unit, {&batch, 1}, streams);
         EXPECT_TRUE(streams[0].is_meta());
         EXPECT_TRUE(model.softmax_sums({&batch, 1}, streams)[0].sums.is_meta());
         EXPECT_TRUE(model.logits(streams[0]).is_meta());
+    }
+}
+
+/// A tensor larger than one conversion step is converted in several parts; the last part is shorter.
+TEST(LayerwiseModel, ConvertsWeightsInParts) {
+    model::ModelSpec spec = spec_of(1);
+    spec.vocab_size = 70001;
+    MemorySource source(spec, 5, at::kHalf);
+    for (const auto type : {at::kFloat, at::kHalf}) {
+        const model::Weights weights = LayerwiseModel(source, spec, type).read_unit(0);
+        EXPECT_TRUE(identical(weights[model::Role::Embedding], source["tok_embeddings.weight"].to(type)));
     }
 }
 
@@ -188,4 +195,4 @@ TEST(LayerwiseModel, RefusesWeightsOfAnotherModel) {
 }
 
 }  // namespace
-}  // namespace argosy::eval
+}  // namespace argosy::interop

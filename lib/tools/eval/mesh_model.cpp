@@ -1,5 +1,20 @@
-#include "scoring/mesh_model.h"
-
+// The model of `eval` on a mesh: each rank holds its share of the weights once, in the type of the
+// computation, and no gradients. The model scores windows by the forward pass of training
+// (eval/mesh_scorer.h) and generates texts with ResidentModel.
+//
+// Generating: the data-parallel ranks divide the texts. The ranks of the tensor and pipeline axes generate
+// each text together: a stage passes its rows on to the next one, and all get the logits of the last one.
+// Ranks that shard weights gather each unit's weights in each step of the model.
+//
+// The ranks that hold one copy of the weights together are a group. They must run the same number of steps,
+// although their texts end after different numbers of tokens:
+// 1. Before each step, the group agrees whether any of its ranks still generates. If one does, all of them
+//    take the step; a rank without a text appends no tokens.
+// 2. Every few seconds this agreement also includes an agreement of all ranks, with all other groups. There,
+//    a signal to one rank ends all of them. Groups with shorter texts take part, too, so that none of their
+//    ranks waits for a group with longer texts until the time limit of a wait.
+// 3. A rank that has finished its texts goes on with 1 until its group has finished, and then with the
+//    agreements of all ranks until all groups have finished.
 #include <algorithm>
 #include <exception>
 #include <functional>
@@ -14,13 +29,21 @@
 #include "base/units.h"
 #include "comm/values.h"
 #include "config/job_config.h"
-#include "interop/byte_progress.h"
+#include "eval/mesh_scorer.h"
+#include "eval/resident_model.h"
+#include "eval/scoring_model.h"
+#include "interop/conversion.h"
+#include "observe/shortage.h"
+#include "parallel/parallel_model.h"
 #include "parallel/tensor_parallel.h"
 #include "resume/restore.h"
 #include "resume/run_state.h"
 #include "setup/options.h"
+#include "setup/rank_context.h"
+#include "train/run_limits.h"
+#include "train/trainer.h"
 
-namespace argosy::scoring {
+namespace argosy::eval {
 namespace {
 
 using layout::Axis;
@@ -30,10 +53,9 @@ using layout::Axis;
 constexpr layout::AxisSet kStepAxes = {Axis::Pipeline, Axis::Shard, Axis::Tensor};
 
 config::Precision precision(const std::string& dtype) {
-    if (dtype == "fp32") return config::Precision::Float32;
-    if (dtype == "bf16") return config::Precision::BFloat16;
-    if (dtype == "fp16") return config::Precision::Float16;
-    throw UserError("--dtype is '{}'; it must be fp32, bf16 or fp16", dtype);
+    const at::ScalarType type = compute_type(dtype);
+    if (type == at::kFloat) return config::Precision::Float32;
+    return type == at::kHalf ? config::Precision::Float16 : config::Precision::BFloat16;
 }
 
 /// A sequence holds the longest window and divides evenly among the ranks of the tensor axis. A microbatch is
@@ -75,9 +97,9 @@ JobError stopped() { return JobError("stopped by a signal; no unfinished output 
 
 /// The texts of all ranks in the order of their contexts. `rows` has those of this rank, each as
 /// [number of its context, text, number of its tokens]. COLLECTIVE.
-std::vector<eval::GeneratedText> gathered_texts(comm::Communicator& group, const nlohmann::json& rows,
-                                                size_t num_contexts) {
-    std::vector<eval::GeneratedText> texts(num_contexts);
+std::vector<GeneratedText> gathered_texts(comm::Communicator& group, const nlohmann::json& rows,
+                                          size_t num_contexts) {
+    std::vector<GeneratedText> texts(num_contexts);
     for (const std::string& of_rank : comm::all_gather_texts(group, rows.dump())) {
         for (const auto& row : parse_json(of_rank, "the texts of a rank")) {
             texts.at(row[0].get<size_t>()) = {row[1].get<std::string>(), row[2].get<int64_t>()};
@@ -87,7 +109,7 @@ std::vector<eval::GeneratedText> gathered_texts(comm::Communicator& group, const
 }
 
 /// The units of a ParallelModel. While a sharded unit runs, the weights of the next one are gathered.
-class MeshUnits : public eval::ResidentUnits {
+class MeshUnits : public ResidentUnits {
   public:
     /// REQUIRES: the arguments outlive this object.
     MeshUnits(parallel::ParallelModel& model, const parallel::ModelPlacement& placement, comm::Mesh& mesh,
@@ -157,11 +179,49 @@ class MeshUnits : public eval::ResidentUnits {
     int64_t current_ = kNone, next_ = kNone;     // sharded units whose weights are here, or are coming
 };
 
+class MeshModel : public ScoringModel {
+  public:
+    /// COLLECTIVE.
+    MeshModel(const mpi::Comm& ranks, const Environment& environment, const interop::ModelSource& source,
+              const ScoringOptions& options, std::span<const Work> tasks);
+    MeshModel(const MeshModel&) = delete;
+
+    std::vector<RecordScore> score(std::span<const Tokens> records, const std::vector<Window>& windows,
+                                   const Progress& progress) override;
+    std::vector<GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
+                                        std::span<const Tokens> contexts, const GenerateOptions& options,
+                                        int64_t max_tokens, const Progress& progress,
+                                        const TakeText& take) override;
+    std::string device_name() const override { return context_.device.str(); }
+    std::string place() const override {
+        const layout::MeshShape& shape = context_.mesh.shape();
+        return fmt::format("{} ranks ({})", context_.world->size(), shape.name());
+    }
+
+  private:
+    void log_peak() const;
+    std::unique_ptr<ResidentModel> resident(int64_t max_tokens, int num_sequences);
+    void end_if_stopped();
+    bool any_rank_still_generates(bool own);
+    bool any_group_is_unfinished(bool own);
+    void take_steps_until_all_are_done(ResidentModel& model);
+
+    const ScoringOptions scoring_options_;
+    config::JobConfig config_;
+    setup::RankContext context_;
+    train::StopAgreement stop_;
+    train::TrainerOptions options_;
+    const parallel::ModelPlacement placement_;
+    parallel::ParallelModel model_;
+    MeshScorer scorer_;
+    double last_agreement_seconds_ = 0;  // of all ranks
+};
+
 }  // namespace
 
 MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
                      const interop::ModelSource& source, const ScoringOptions& options,
-                     std::span<const eval::Work> tasks)
+                     std::span<const Work> tasks)
     : scoring_options_(options),
       config_(job_config(source, options, ranks.size())),
       context_(ranks, config_, with_device(environment, options.device)),
@@ -169,8 +229,8 @@ MeshModel::MeshModel(const mpi::Comm& ranks, const Environment& environment,
       options_(setup::trainer_options(config_, source.spec, context_.mesh.shape())),
       placement_(place_parameters(options_, context_.mesh.shape())),
       model_(options_.spec, placement_, context_.mesh, options_.model, parallel::ModelUse::Inference),
-      scorer_(model_, options_, context_.mesh, options.score.batch.num_windows) {
-    if (options.device == "gpu" && !on_gpu()) {
+      scorer_(model_, options_, context_.mesh) {
+    if (options.device == "gpu" && context_.device.is_cpu()) {
         throw UserError(
             "--device gpu, but no rank sees a GPU: check nvidia-smi, CUDA_VISIBLE_DEVICES and the job's "
             "--gpus option, or use --device cpu");
@@ -189,10 +249,9 @@ void MeshModel::log_peak() const {
     spdlog::info("tensors took at most {} on this rank", interop::bytes_text(context_.memory.peak_bytes()));
 }
 
-std::vector<eval::RecordScore> MeshModel::score(std::span<const eval::Tokens> records,
-                                                const std::vector<eval::Window>& windows,
-                                                const Progress& progress) {
-    return observe::explained(needs_of_scores(scoring_options_, on_gpu()), [&] {
+std::vector<RecordScore> MeshModel::score(std::span<const Tokens> records, const std::vector<Window>& windows,
+                                          const Progress& progress) {
+    return observe::explained(kLessForScores, [&] {
         auto scores = scorer_.score(records, windows, [&](double share) {
             end_if_stopped();
             if (progress) progress(share);
@@ -202,13 +261,12 @@ std::vector<eval::RecordScore> MeshModel::score(std::span<const eval::Tokens> re
     });
 }
 
-std::unique_ptr<eval::ResidentModel> MeshModel::resident(int64_t max_tokens, int num_sequences) {
+std::unique_ptr<ResidentModel> MeshModel::resident(int64_t max_tokens, int num_sequences) {
     const auto type = at::TensorOptions(model_.precision().compute).device(model_.device());
     last_agreement_seconds_ = seconds_now();
     auto units = std::make_unique<MeshUnits>(model_, placement_, context_.mesh,
                                              [this] { any_rank_still_generates(/*own=*/true); });
-    return std::make_unique<eval::ResidentModel>(model_.spec(), std::move(units), type, max_tokens,
-                                                 num_sequences);
+    return std::make_unique<ResidentModel>(model_.spec(), std::move(units), type, max_tokens, num_sequences);
 }
 
 /// COLLECTIVE over kStepAxes, before each step and at the end: whether one of these ranks takes another step.
@@ -237,27 +295,25 @@ bool MeshModel::any_group_is_unfinished(bool own) {
 }
 
 /// COLLECTIVE: takes part in the steps and agreements of other ranks until all have finished.
-void MeshModel::take_steps_until_all_are_done(eval::ResidentModel& model) {
+void MeshModel::take_steps_until_all_are_done(ResidentModel& model) {
     while (any_rank_still_generates(/*own=*/false)) model.append_nothing();
     while (any_group_is_unfinished(/*own=*/false)) {
     }
 }
 
-std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer& tokenizer,
-                                                     std::span<const eval::Tokens> contexts,
-                                                     const eval::GenerateOptions& options, int64_t max_tokens,
-                                                     const Progress& progress) {
+std::vector<GeneratedText> MeshModel::generate(const tokenizer::Tokenizer& tokenizer,
+                                               std::span<const Tokens> contexts,
+                                               const GenerateOptions& options, int64_t max_tokens,
+                                               const Progress& progress, const TakeText& take) {
     const size_t num_parts = context_.mesh.degree(layout::kDataAxes);
-    const size_t of_part = divide_up(contexts.size(), num_parts);
-    const auto needs = needs_of_texts(scoring_options_, on_gpu(), of_part, max_tokens, options);
-    return observe::explained(needs, [&] {
-        std::vector<eval::Tokens> own;
+    return observe::explained(take ? kLessForOneText : kLessForTexts, [&] {
+        std::vector<Tokens> own;
         for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_parts) {
             own.push_back(contexts[i]);
         }
         const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
-        const auto texts = eval::continue_contexts(*model, tokenizer, own, options,
-                                                   scoring_options_.score.batch.num_tokens, progress);
+        const auto texts = continue_contexts(*model, tokenizer, own, options,
+                                             scoring_options_.score.batch.num_tokens, progress, take);
         take_steps_until_all_are_done(*model);
         nlohmann::json rows = nlohmann::json::array();
         for (size_t i = 0; i < texts.size(); ++i) {
@@ -270,17 +326,10 @@ std::vector<eval::GeneratedText> MeshModel::generate(const tokenizer::Tokenizer&
     });
 }
 
-int64_t MeshModel::generate_one(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& prompt,
-                                const eval::GenerateOptions& options, const TakeText& take) {
-    return observe::explained(needs_of_one_text(scoring_options_, on_gpu(), options), [&] {
-        require_same_text(*context_.control, tokenizer, prompt, options);
-        const auto model = resident(std::ssize(prompt) + options.max_new_tokens, 1);
-        int64_t num_tokens = 0;
-        if (context_.mesh.index(layout::kDataAxes) == 0)
-            num_tokens = eval::generate(*model, tokenizer, prompt, options, take);
-        take_steps_until_all_are_done(*model);
-        return comm::maximum(*context_.control, num_tokens);
-    });
+std::unique_ptr<ScoringModel> mesh_model(const interop::ModelSource& source, const ScoringOptions& options,
+                                         std::span<const Work> tasks, const mpi::Comm& ranks,
+                                         const Environment& environment) {
+    return std::make_unique<MeshModel>(ranks, environment, source, options, tasks);
 }
 
-}  // namespace argosy::scoring
+}  // namespace argosy::eval

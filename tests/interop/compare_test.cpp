@@ -1,18 +1,17 @@
-#include "eval/compare.h"
+#include "interop/compare.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 
 #include "base/error.h"
-#include "eval/memory_source.h"
 #include "expect_error.h"
+#include "interop/memory_source.h"
 #include "support/reference.h"
 
-namespace argosy::eval {
+namespace argosy::interop {
 namespace {
 
 using testing::MemorySource;
@@ -37,7 +36,6 @@ TEST_P(Compare, EqualWeightsAreEqual) {
         compare_logits({source(), spec_}, {source(), spec_}, [&](double share) { shares.push_back(share); });
     EXPECT_TRUE(found.equal() && found.passed());
     EXPECT_EQ(found.largest_difference, 0);
-    EXPECT_EQ(found.divergence, 0);
     EXPECT_GT(found.largest_logit, 0.1);
     EXPECT_GT(found.num_positions, 16);
     EXPECT_EQ(found.first_different, "");
@@ -65,9 +63,6 @@ TEST_P(Compare, NarrowingStaysWithinItsBound) {
         const LogitsComparison found = compare(source(), source(type));
         EXPECT_TRUE(found.equal() && found.passed()) << found.text();
         EXPECT_GT(found.largest_difference, 0.001 * found.bound * found.largest_logit) << found.text();
-        EXPECT_GT(found.divergence, 0);
-        EXPECT_LT(found.divergence, 1e-3);
-        EXPECT_NE(found.text().find("KL"), std::string::npos);
     }
 }
 
@@ -144,30 +139,5 @@ TEST_P(Compare, OtherModelsAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Models, Compare, ::testing::ValuesIn(Reference::names_of_all()),
                          [](const auto& model) { return model.param; });
 
-/// fp64 is rounded once: rounding to fp32 first would turn these values into ties, which round the other way.
-TEST(RoundedSource, RoundsOnce) {
-    const model::ModelSpec spec = Reference("qwen2").spec();
-    MemorySource exact(spec, 1, at::kDouble), narrow(spec, 1, at::kBFloat16);
-    const std::string name = "model/norm.weight";
-    const double tie = 1 + std::ldexp(1, -8), next = std::ldexp(1, -40);  // bf16 steps by 2^-7 above 1
-    const std::vector<double> values = {
-        tie + next, tie - next, tie, -tie - next, -tie + next, 1 + 3 * std::ldexp(1, -8),
-        1e39,       -1e39,      0.0, 1e-60,       NAN,         INFINITY};
-    const std::vector<float> expected = {
-        1 + 1 / 128.F, 1, 1, -1 - 1 / 128.F, -1, 1 + 2 / 128.F, INFINITY, -INFINITY, 0, 0, NAN, INFINITY};
-    for (size_t i = 0; i < values.size(); ++i) exact["norm.weight"][static_cast<int64_t>(i)] = values[i];
-    const RoundedSource rounded(exact, narrow);
-    const checkpoint::TensorInfo& tensor = rounded.at(name);
-    EXPECT_EQ(tensor.type, ElementType::BFloat16);
-    const auto count = static_cast<int64_t>(values.size());
-    const at::Tensor out = at::empty({count}, at::kBFloat16);
-    rounded.read(tensor, {{0}, {count}}, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
-    for (size_t i = 0; i < values.size(); ++i) {
-        const auto found = out[static_cast<int64_t>(i)].item<float>();
-        EXPECT_TRUE(found == expected[i] || (std::isnan(found) && std::isnan(expected[i])))
-            << values[i] << " became " << found;
-    }
-}
-
 }  // namespace
-}  // namespace argosy::eval
+}  // namespace argosy::interop
