@@ -2,7 +2,7 @@
 // and a trial write to the folder that the run will write to.
 //
 // Sources: read_rank_facts.cpp for a rank and for the folder; read_node_facts.cpp for the kernel's files;
-// read_gpu_facts.cpp for nvidia-smi; dcgm.cpp for DCGM.
+// read_gpu_facts.cpp for nvidia-smi and DCGM.
 #pragma once
 
 #include <filesystem>
@@ -60,14 +60,10 @@ struct GpuAnswer {
     std::vector<DcgmAnswer> dcgm;
 };
 
-/// The questions to DCGM after those to nvidia-smi. The diagnosis takes some seconds, in which no rank may
-/// use a GPU.
-enum class Dcgm { NotAsked, Health, HealthAndDiagnosis };
+/// The question to DCGM after those to nvidia-smi.
+enum class Dcgm { NotAsked, Health };
 
 /// Asks nvidia-smi, and DCGM if nvidia-smi lists GPUs.
-GpuAnswer look_at_gpus(const Sources& sources, Dcgm questions);
-
-/// The answers of DCGM, which may be installed or not, within the time of `calls`.
-std::vector<DcgmAnswer> ask_dcgm(Dcgm questions, const Sources& sources, Calls& calls);
+GpuAnswer look_at_gpus(const Sources& sources, Dcgm question);
 
 }  // namespace argosy::preflight

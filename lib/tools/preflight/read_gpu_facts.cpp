@@ -1,15 +1,19 @@
-#include "preflight/read_facts.h"
-
+// Asks nvidia-smi about the GPUs of a node, and NVIDIA's DCGM, where it is installed, for the incidents that
+// its health watches have kept.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
+#include <exception>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "preflight/sources.h"
+#include "base/strict_json.h"
+#include "preflight/read_facts.h"
 
 namespace argosy::preflight {
 namespace {
@@ -43,9 +47,9 @@ const std::vector<Field> kGpuFields = {
     {"clocks_throttle_reasons.active", "clocks_event_reasons.active", set<&Gpu::throttle_reasons, parse_hex>},
     {"ecc.errors.uncorrected.volatile.total", "", set<&Gpu::uncorrected_errors, leading_integer>},
     {"pcie.link.width.current", "", set<&Gpu::pcie_lanes, leading_integer>},
-    {"pcie.link.width.max", "", set<&Gpu::max_pcie_lanes, leading_integer>},
+    {"pcie.link.width.max", "", set<&Gpu::most_pcie_lanes, leading_integer>},
     {"pcie.link.gen.current", "", set<&Gpu::pcie_generation, leading_integer>},
-    {"pcie.link.gen.max", "", set<&Gpu::max_pcie_generation, leading_integer>},
+    {"pcie.link.gen.max", "", set<&Gpu::most_pcie_generation, leading_integer>},
     {"memory.used", "", set<&Gpu::used_mebibytes, leading_integer>},
     {"memory.total", "", set<&Gpu::total_mebibytes, leading_integer>},
     {"mig.mode.current", "", set<&Gpu::mig_mode, printable>},
@@ -122,14 +126,85 @@ GpuAnswer query(const Sources& sources, Calls& calls) {
     }
 }
 
+using Json = nlohmann::ordered_json;
+
+/// Null if `value` is no object or has no such key.
+const Json& member(const Json& value, const std::string& key) {
+    static const Json none;
+    const auto found = value.is_object() ? value.find(key) : value.end();
+    return found == value.end() ? none : *found;
+}
+
+/// A string or a number as one line of limited length; empty for other values.
+std::string text_of(const Json& value) {
+    if (value.is_number()) return value.dump();
+    return value.is_string() ? shortened(value.get_ref<const std::string&>()) : "";
+}
+
+void show(const std::string& text, DcgmAnswer& answer) {
+    answer.not_judged += (answer.not_judged.empty() ? "" : "; ") + text;
+}
+
+/// Reads one box of the answer of `dcgmi health`, and the boxes in it. Only the innermost boxes, one for each
+/// system of a GPU, have the texts of incidents.
+void read_box(const std::string& name, const Json& box, DcgmAnswer& answer) {
+    const Json& boxes = member(box, "children");
+    for (const auto& [key, inner] : boxes.items())
+        read_box(key == "Errors" ? name : name + " " + key, inner, answer);
+    if (!boxes.empty()) return;
+    const std::string word = text_of(member(box, "value"));
+    if (word == "Healthy") return;
+    std::string texts;
+    for (const Json& text : member(box, "overflow")) texts += (texts.empty() ? "" : " ") + text_of(text);
+    const std::string what = fmt::format("{}: {}", name, texts.empty() ? word : shortened(texts));
+    if (word != "Warning" && word != "Failure")
+        return show(fmt::format("{} (the word '{}' is not known)", what, word), answer);
+    answer.faults.push_back({.what = what, .severe = word == "Failure"});
+}
+
+void read_health(const Json& whole, DcgmAnswer& answer) {
+    constexpr const char* kOverall = "Overall Health";
+    const Json& body = member(whole, "body");
+    if (member(body, kOverall).is_null()) return show("its answer has no 'Overall Health'", answer);
+    for (const auto& [name, box] : body.items()) {
+        if (name != kOverall) read_box(name, box, answer);
+    }
+    if (answer.faults.empty()) read_box(kOverall, member(body, kOverall), answer);
+}
+
+/// DCGM promises no stable form of its answer. This function knows the form of DCGM 2.4 to 4.6, as their
+/// public source writes it (dcgmi/Health.cpp), and shows what it does not know instead of judging it.
+std::vector<DcgmAnswer> ask_dcgm(const Sources& sources, Calls& calls) {
+    DcgmAnswer answer{.command = "dcgmi health"};
+    const CommandResult result =
+        calls.run({sources.dcgmi, "health", "-c", "-j"}, std::numeric_limits<double>::infinity());
+    const std::string_view output = result.output;
+    const size_t start = output.find('{'), end = output.rfind('}');  // plain text may precede the object
+    if (result.end == CommandResult::End::NotFound) {
+        answer = {.command = "dcgmi", .not_judged = "it is not in PATH"};
+    } else if (result.end == CommandResult::End::Hung) {
+        show(fmt::format("it did not end in the {:.0f} s that all calls have together", sources.gpu_seconds),
+             answer);
+    } else if (start == output.npos || end == output.npos || end < start) {
+        show(fmt::format("it exits with {}: {}", result.status, shortened(output)), answer);
+    } else {
+        try {
+            read_health(parse_json(output.substr(start, end + 1 - start), answer.command), answer);
+        } catch (const std::exception& error) {
+            show(fmt::format("its answer cannot be read: {}", shortened(error.what())), answer);
+        }
+    }
+    return {answer};
+}
+
 }  // namespace
 
-GpuAnswer look_at_gpus(const Sources& sources, Dcgm questions) {
+GpuAnswer look_at_gpus(const Sources& sources, Dcgm question) {
     Calls calls(sources.gpu_seconds);
     GpuAnswer answer = query(sources, calls);
     answer.hung = calls.hung();
     answer.out_of_time = calls.out_of_time();
-    if (!answer.gpus.empty()) answer.dcgm = ask_dcgm(questions, sources, calls);
+    if (!answer.gpus.empty() && question == Dcgm::Health) answer.dcgm = ask_dcgm(sources, calls);
     return answer;
 }
 
