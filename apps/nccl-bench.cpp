@@ -49,8 +49,7 @@ void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
                    "minimum average bus bandwidth in GB/s; below it the exit code is 3");
     app.add_option("-J,--output_file,--json", options.json,
                    "JSON file, written at the end; replaces only an earlier report. -: stdout, and\nthe "
-                   "table goes to stderr; so for --csv");
-    app.add_option("--csv", options.csv, "CSV file, written at the end; replaces only an earlier report");
+                   "table goes to stderr");
     app.add_option("-t,--nthreads", raw.num_threads)->group("");
     app.add_option("-g,--ngpus", raw.num_gpus)->group("");
 }
@@ -63,13 +62,12 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     if (!parse_options(app, argc, argv, world.rank() == 0)) return ExitCode::Done;
     const bench::Options options = bench::parse_values(raw);
     check(options, world.size());
-    std::optional<ResultFile> json, csv;  // opened before measuring, to report a bad path early
+    std::optional<ResultFile> json;  // opened before measuring, to report a bad path early
     if (world.rank() == 0 && !options.json.empty())
         json.emplace(options.json, is_json_of_format(bench::kJsonMark));
-    if (world.rank() == 0 && !options.csv.empty()) csv.emplace(options.csv, begins_with(bench::kCsvMark));
 
-    // Standard output has one thing, so the table goes to stderr if another result takes stdout.
-    const bool table_on_stdout = !is_standard_stream(options.json) && !is_standard_stream(options.csv);
+    // Standard output has one thing, so the table goes to stderr if the report takes stdout.
+    const bool table_on_stdout = !is_standard_stream(options.json);
     const auto print_table = [&](const std::string& text) {
         print_text(text, table_on_stdout ? stdout : stderr);
     };
@@ -78,7 +76,6 @@ ExitCode measure(int argc, char** argv, const mpi::Comm& world) {
     const bench::Results results = bench::run_benchmark(world, control, options, print_table);
     const bench::Setting setting{{argv, argv + argc}, control.ranks()};
     if (json) json->write(bench::json_report(results, options, setting));
-    if (csv) csv->write(bench::csv_report(results));
     return results.passed(options) ? ExitCode::Done : ExitCode::CheckFailed;
 }
 

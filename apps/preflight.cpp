@@ -4,12 +4,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/environment.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -49,19 +47,10 @@ struct Arguments {
     std::filesystem::path json, prometheus;
     std::string config;
     std::optional<std::string> history;  // none: not kept; empty: the default folder
-    std::vector<std::string> only_warn, thresholds;
+    std::vector<std::string> only_warn;
     std::vector<int64_t> variables;  // none, or the nodes of a job and the ranks of each
     preflight::SpeedOptions options;
 };
-
-std::string threshold_help() {
-    const preflight::Thresholds usual;
-    std::string help;
-    for (const preflight::Threshold& one : preflight::threshold_table())
-        help += fmt::format("{}={:g}  of {}\n", one.name, usual.*one.value, one.meaning);
-    help.pop_back();
-    return help;
-}
 
 void add_options(CLI::App& app, Arguments& arguments) {
     app.add_option("--config", arguments.config,
@@ -100,17 +89,7 @@ void add_options(CLI::App& app, Arguments& arguments) {
         ->capture_default_str();
     app.add_option("--only-warn", arguments.only_warn,
                    "checks whose FAIL counts as a WARN, by their names in the report: \"GPU PCIe link,MIG\"")
-        ->delimiter(',')
-        ->check([](const std::string& name) {
-            if (preflight::is_check_name(name)) return std::string();
-            return fmt::format(
-                "no check is called '{}'. The names are those of variables, of operations, and: {}", name,
-                preflight::check_names());
-        });
-    app.add_option("--threshold", arguments.thresholds,
-                   "limits of speeds, as shares of what is usual:\n" + threshold_help())
-        ->delimiter(',')
-        ->option_text("NAME=SHARE,...");
+        ->delimiter(',');
     app.allow_extras();
 }
 
@@ -153,12 +132,13 @@ void compare_inputs(const mpi::Comm& world, const bench::ControlChannel& control
         for (mpi::Fact& one : setup::data_facts(config, setup::choose_model(config.model)))
             of_files->push_back(std::move(one));
     };
-    const double started = seconds_now();
     const bool late = parts_within({limit_seconds, limit_seconds}, read).has_value();
-    const double own_seconds = late ? std::numeric_limits<double>::infinity() : seconds_now() - started;
-    job.input_reading = {limit_seconds, control.exchange(own_seconds)};
+    for (int rank = 0; const int is_late : control.exchange(int{late})) {
+        if (is_late) job.late_ranks.push_back(rank);
+        ++rank;
+    }
     std::vector<mpi::Fact> facts = setup::setting_facts(config);
-    if (job.input_reading.late_ranks().empty()) facts.insert(facts.end(), of_files->begin(), of_files->end());
+    if (job.late_ranks.empty()) facts.insert(facts.end(), of_files->begin(), of_files->end());
     job.differences = mpi::find_differences(world, facts);
 }
 
@@ -248,7 +228,6 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const ops::OpsContext tensors(setup::operation_path(command.config));
     preflight::Job job = job_of(command.config, world.size());
     job.only_warn = arguments.only_warn;
-    for (const std::string& one : arguments.thresholds) preflight::set_threshold(one, job.thresholds);
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
     Files history{"--history", arguments.history.value_or("").empty()
                                    ? job.dump_folder / "node_history"

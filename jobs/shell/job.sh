@@ -175,7 +175,6 @@ preflight() {
     [ "$ARGOSY_NODE_HISTORY" != no ] || history=()
     ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$ARGOSY_BIN/preflight" \
         --config "$run/effective.toml" ${ARGOSY_PREFLIGHT_WARN:+--only-warn "$ARGOSY_PREFLIGHT_WARN"} \
-        ${ARGOSY_PREFLIGHT_THRESHOLDS:+--threshold "$ARGOSY_PREFLIGHT_THRESHOLDS"} \
         "${history[@]}" --json "$run/preflight.json" || code=$?
     [ "$code" != 3 ] || preflight_failed=yes
     return "$code"

@@ -125,15 +125,6 @@ TEST_F(BackendTest, ReduceScatter) {
     EXPECT_EQ(Numbers(after.begin() + place, after.begin() + place + kCount), expected);
 }
 
-TEST_F(BackendTest, Reduce) {
-    const Numbers own = numbers(rank(), kCount);
-    const Numbers found = result(&Backend::reduce, own, kCount);
-    const Numbers in_place = result_in_place(&Backend::reduce, own, 0, 0);
-    if (!at_root()) return;
-    EXPECT_EQ(found, summed(0));
-    EXPECT_EQ(in_place, summed(0));
-}
-
 TEST_F(BackendTest, Broadcast) {
     const Numbers own = numbers(rank(), kCount), roots = numbers(root(), kCount);
     const Numbers found = result(&Backend::broadcast, own, kCount);
@@ -152,25 +143,6 @@ TEST_F(BackendTest, AllToAll) {
     const Numbers own = numbers(rank(), all());
     EXPECT_EQ(result(&Backend::all_to_all, own, all()), expected);
     EXPECT_EQ(result_in_place(&Backend::all_to_all, own, 0, 0), expected);
-}
-
-TEST_F(BackendTest, Scatter) {
-    const Numbers own = numbers(rank(), all());
-    EXPECT_EQ(result(&Backend::scatter, own, kCount), own_chunk_of(root()));
-    const size_t place = static_cast<size_t>(rank()) * kCount;
-    const Numbers after = result_in_place(&Backend::scatter, own, 0, place);
-    EXPECT_EQ(Numbers(after.begin() + place, after.begin() + place + kCount), own_chunk_of(root()));
-}
-
-TEST_F(BackendTest, Gather) {
-    const Numbers found = result(&Backend::gather, numbers(rank(), kCount), all());
-    Numbers buffer(all(), -1);
-    const size_t place = static_cast<size_t>(rank()) * kCount;
-    for (size_t i = 0; i < kCount; ++i) buffer[place + i] = number(rank(), i);
-    const Numbers in_place = result_in_place(&Backend::gather, buffer, place, 0);
-    if (!at_root()) return;
-    EXPECT_EQ(found, gathered());
-    EXPECT_EQ(in_place, gathered());
 }
 
 TEST_F(BackendTest, SendReceive) {

@@ -24,6 +24,9 @@ struct Ranks {
         std::iota(all.begin(), all.end(), 0);
         return make_backend(world, control, all, choice, /*timeout_seconds=*/30);
     }
+    std::unique_ptr<Backend> mpi_backend() const {
+        return make_mpi_backend(world.duplicate(), /*timeout_seconds=*/30);
+    }
 };
 
 }  // namespace argosy::bench

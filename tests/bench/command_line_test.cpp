@@ -57,7 +57,6 @@ TEST(CommandLine, DefaultsAreNcclTests) {
     EXPECT_EQ(options.reductions, std::vector{Reduction::Sum});
     EXPECT_EQ(options.root, 0);
     EXPECT_EQ(options.iterations, 20);
-    EXPECT_EQ(options.across_ranks, AcrossRanks::Mean);
 }
 
 TEST(CommandLine, NamesWhatItDoesNotKnow) {
@@ -67,7 +66,7 @@ TEST(CommandLine, NamesWhatItDoesNotKnow) {
         EXPECT_ERROR(parse_values(some), UserError, parts);
     };
     expect_refused([](RawOptions& some) { some.options.collective = "allreduce"; },
-                   {"allreduce", "all_reduce", "gather"});
+                   {"allreduce", "all_reduce", "sendrecv"});
     expect_refused([](RawOptions& some) { some.type = "fp16"; }, {"--datatype fp16", "half", "fp8_e5m2"});
     expect_refused([](RawOptions& some) { some.reduction = "xor"; }, {"--op xor", "sum, max and all"});
     expect_refused([](RawOptions& some) { some.root = "first"; }, {"--root first"});
@@ -96,11 +95,11 @@ TEST(CommandLine, NumbersMustFitEachOtherAndTheRanks) {
 TEST(Collectives, BusFactorsAreNcclTests) {
     const auto factor = [](const char* name, int ranks) { return collective_named(name).bus_factor(ranks); };
     EXPECT_DOUBLE_EQ(factor("all_reduce", 4), 1.5);
-    for (const char* name : {"all_gather", "reduce_scatter", "alltoall", "gather", "scatter"}) {
+    for (const char* name : {"all_gather", "reduce_scatter", "alltoall"}) {
         EXPECT_DOUBLE_EQ(factor(name, 4), 0.75) << name;
         EXPECT_DOUBLE_EQ(factor(name, 1), 0) << name;
     }
-    for (const char* name : {"broadcast", "reduce", "sendrecv"}) EXPECT_DOUBLE_EQ(factor(name, 4), 1) << name;
+    for (const char* name : {"broadcast", "sendrecv"}) EXPECT_DOUBLE_EQ(factor(name, 4), 1) << name;
 }
 
 TEST(Collectives, ASizeIsRoundedDownToWholeChunks) {
@@ -113,7 +112,7 @@ TEST(Collectives, ASizeIsRoundedDownToWholeChunks) {
     EXPECT_EQ(of("all_gather", 1024, 3)->bytes, 3 * 84 * 4);
     EXPECT_EQ(of("alltoall", 3 * 28, 3)->chunk_elements, 4U);
     EXPECT_EQ(of("all_reduce", 1020, 3)->chunk_elements, 255U) << "one chunk, as in nccl-tests";
-    EXPECT_EQ(of("gather", 36, 3)->chunk_elements, 3U) << "less than 16 bytes";
+    EXPECT_EQ(of("all_gather", 36, 3)->chunk_elements, 3U) << "less than 16 bytes";
     EXPECT_EQ(of("reduce_scatter", 12, 3)->chunk_elements, 1U);
     EXPECT_FALSE(of("alltoall", 11, 3).has_value());
 }

@@ -32,10 +32,7 @@ class FaultyBackend : public Backend {
     void all_reduce(const Call& call) override { run("all_reduce", call, &Backend::all_reduce); }
     void all_to_all(const Call& call) override { run("alltoall", call, &Backend::all_to_all); }
     void broadcast(const Call& call) override { run("broadcast", call, &Backend::broadcast); }
-    void gather(const Call& call) override { run("gather", call, &Backend::gather); }
-    void reduce(const Call& call) override { run("reduce", call, &Backend::reduce); }
     void reduce_scatter(const Call& call) override { run("reduce_scatter", call, &Backend::reduce_scatter); }
-    void scatter(const Call& call) override { run("scatter", call, &Backend::scatter); }
     void send_receive(const Call& call) override { run("sendrecv", call, &Backend::send_receive); }
 
     void wait() override {

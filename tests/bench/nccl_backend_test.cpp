@@ -1,6 +1,4 @@
 // What a backend over NCCL, and the choice of it, meet when something is amiss; on stand-ins for GPUs.
-#include "bench/nccl_backend.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -26,9 +24,8 @@ class NcclBackendTest : public ::testing::Test {
         EXPECT_TRUE(finished_within(ranks_.world.barrier(), 30));
     }
 
-    std::unique_ptr<NcclBackend> backend() const {
-        return std::make_unique<NcclBackend>(
-            ranks_.world.duplicate(), NcclBackend::Setup{.device = 0, .timeout_seconds = kTimeoutSeconds});
+    std::unique_ptr<Backend> backend(double timeout_seconds = kTimeoutSeconds) const {
+        return make_nccl_backend(ranks_.world.duplicate(), /*device=*/0, timeout_seconds, /*log=*/nullptr);
     }
 
     static void start_all_reduce(Backend& backend, const Backend::Memory& memory) {
@@ -124,18 +121,18 @@ TEST_F(NcclBackendTest, ACommunicatorThatARankStaysAwayFromIsGivenUp) {
     if (ranks_.size == 1) GTEST_SKIP() << "one rank alone waits for nobody";
     const mpi::Comm group = ranks_.world.duplicate();
     if (is_last()) return;
-    EXPECT_THROW(NcclBackend(group, {.device = 0, .timeout_seconds = kTimeoutSeconds}), WaitTimeout);
+    EXPECT_THROW(make_nccl_backend(group, /*device=*/0, kTimeoutSeconds, /*log=*/nullptr), WaitTimeout);
 }
 
 TEST_F(NcclBackendTest, IterationsAreTimedOnTheStream) {
-    NcclBackend backend(ranks_.world.duplicate(), {.device = 0, .timeout_seconds = 30});
-    const auto memory = backend.allocate(kBytes);
-    backend.start_clock();
+    const auto backend = this->backend(/*timeout_seconds=*/30);
+    const auto memory = backend->allocate(kBytes);
+    backend->start_clock();
     for (int i = 0; i < 3; ++i) {
-        start_all_reduce(backend, memory);
-        backend.end_iteration();
+        start_all_reduce(*backend, memory);
+        backend->end_iteration();
     }
-    const std::vector<double> seconds = backend.iteration_seconds();
+    const std::vector<double> seconds = backend->iteration_seconds();
     ASSERT_EQ(seconds.size(), 3U);
     for (const double one : seconds) EXPECT_GT(one, 0);
 }

@@ -55,7 +55,7 @@ class NcclBenchOnStandIns(unittest.TestCase):
         self.assertEqual(found["env"]["NCCL_DEBUG"], "WARN")
 
     def test_everything_comes_out_right(self):
-        for collective in ("all_reduce", "alltoall", "gather"):
+        for collective in ("all_reduce", "alltoall", "broadcast"):
             text, _ = self.run_well(3, collective, *QUICK, "-d", "all", "-o", "all", "-r", "all")
             rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
             self.assertEqual({(row[8], row[12]) for row in rows}, {("0", "0")})

@@ -1,7 +1,5 @@
 // That every result is known: whatever the order and the grouping in which contributions are combined,
 // rounded to the type at every step, the bits are those that the pattern foretells.
-#include "bench/pattern.h"
-
 #include <c10/util/BFloat16.h>
 #include <c10/util/Float8_e4m3fn.h>
 #include <c10/util/Float8_e5m2.h>
@@ -12,6 +10,8 @@
 #include <cstring>
 #include <random>
 #include <set>
+
+#include "bench/element.h"
 
 namespace argosy::bench {
 namespace {

@@ -240,12 +240,11 @@ echo "pre-flight: \$*" >&2
 exit \$(cat $folder/check)
 PREFLIGHT
 sed -i -e 's/^export ARGOSY_PREFLIGHT=no/export ARGOSY_PREFLIGHT=yes/' \
-    -e 's/^export ARGOSY_PREFLIGHT_WARN=.*/export ARGOSY_PREFLIGHT_WARN="MIG,GPU clocks"/' \
-    -e 's/^export ARGOSY_PREFLIGHT_THRESHOLDS=.*/export ARGOSY_PREFLIGHT_THRESHOLDS="peers=0.6"/' "$run/job.sbatch"
+    -e 's/^export ARGOSY_PREFLIGHT_WARN=.*/export ARGOSY_PREFLIGHT_WARN="MIG,GPU clocks"/' "$run/job.sbatch"
 echo 3 | tee "$folder/check" >"$folder/code"
 job 9
 says "exit 3; requeueing job 17 without n6"
-says "effective.toml --only-warn MIG,GPU clocks --threshold peers=0.6 --history $ARGOSY_SCRATCH/node-history --json"
+says "effective.toml --only-warn MIG,GPU clocks --history $ARGOSY_SCRATCH/node-history --json"
 echo 0 >"$folder/check"
 job 9
 [ "$status" = 3 ] && [ ! -s "$folder/asked" ] || fail "status $status, asked: $(<"$folder/asked")"

@@ -1,5 +1,5 @@
 // Links from reports of nccl-bench that are made up for known links; plan_test.py reads a real one.
-#include "plan/links.h"
+#include "plan/machine.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

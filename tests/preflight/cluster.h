@@ -18,8 +18,7 @@ inline AdapterPort adapter_port(const std::string& name, const std::string& link
             .state = "ACTIVE",
             .physical_state = "LinkUp",
             .link_layer = link_layer,
-            .gigabits = gigabits,
-            .counters = {{"symbol_error", 3}, {"link_downed", 1}, {"packet_seq_err", 0}}};
+            .gigabits = gigabits};
 }
 
 inline Gpu good_gpu(int number) {
@@ -29,14 +28,13 @@ inline Gpu good_gpu(int number) {
             .throttle_reasons = 0x1,
             .uncorrected_errors = 0,
             .pcie_lanes = 16,
-            .max_pcie_lanes = 16,
+            .most_pcie_lanes = 16,
             .pcie_generation = 1,  // it sleeps
-            .max_pcie_generation = 5,
+            .most_pcie_generation = 5,
             .used_mebibytes = 4,
             .total_mebibytes = 143771,
             .mig_mode = "Disabled",
-            .uuid = "GPU-" + std::to_string(number) + "d0ac5f4-1111-2222-3333-444444444444",
-            .near_cpus = "0-47"};
+            .uuid = "GPU-" + std::to_string(number) + "d0ac5f4-1111-2222-3333-444444444444"};
 }
 
 inline NodeFacts good_node(const std::string& name) {
@@ -99,10 +97,7 @@ inline void set_everywhere(Cluster& cluster, const std::string& name, const std:
 
 inline std::vector<std::string> checks_of(const std::vector<Finding>& findings) {
     std::vector<std::string> checks;
-    for (const Finding& finding : findings) {
-        EXPECT_TRUE(is_check_name(finding.check)) << finding.check << " is not in the table for --only-warn";
-        checks.push_back(finding.check);
-    }
+    for (const Finding& finding : findings) checks.push_back(finding.check);
     return checks;
 }
 

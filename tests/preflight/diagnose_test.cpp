@@ -1,10 +1,8 @@
-// The table of checks as a whole, how findings name places, and the limits of speeds, as a site moves them.
-#include "base/error.h"
+// The table of checks as a whole, how findings name places, and the limits of speeds.
+#include "preflight/diagnose.h"
 #include "base/median.h"
 #include "bench/collective.h"
-#include "expect_error.h"
 #include "preflight/cluster.h"
-#include "preflight/compare_speeds.h"
 #include "preflight/finding.h"
 
 namespace argosy::preflight {
@@ -97,27 +95,6 @@ TEST(Diagnose, OnlyWarnsOnOneNodeOfWhatMayBeSoByDesign) {
     EXPECT_EQ(only_finding(cluster, "GPU PCIe link").bad_nodes, Names{"n0"});
 }
 
-TEST(Threshold, IsSetByItsName) {
-    Thresholds thresholds;
-    set_threshold("peers=0.6", thresholds);
-    set_threshold("line-fail=1", thresholds);
-    EXPECT_EQ(thresholds.peers, 0.6);
-    EXPECT_EQ(thresholds.line_fail, 1);
-    EXPECT_EQ(thresholds.line, Thresholds{}.line);
-    for (const char* former : {"clocks=0.8", "pcie=0.4"}) set_threshold(former, thresholds);
-}
-
-TEST(Threshold, ThatMeansNothingIsRefused) {
-    Thresholds thresholds;
-    EXPECT_ERROR(set_threshold("peer=0.6", thresholds), UserError, "--threshold peer=0.6",
-                 "there are peers, line, line-fail, nvlink, peak");
-    EXPECT_ERROR(set_threshold("", thresholds), UserError, "there are peers");
-    for (const char* setting : {"line", "line=", "line=x", "line=0", "line=-1", "line=1.1", "line=nan"})
-        EXPECT_ERROR(set_threshold(setting, thresholds), UserError,
-                     "write line=SHARE, above 0 and at most 1");
-    EXPECT_ERROR(set_threshold("peers=0.8", thresholds), UserError, "at most 0.75");
-}
-
 /// Four nodes of two H200, of which node 1 is slow in all ways.
 struct SlowNode {
     Cluster cluster = good_cluster(4);
@@ -131,10 +108,10 @@ struct SlowNode {
         speeds.operations = {
             {{"dp_shard", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, kind, 0}, {200e9, 200e9, 200e9, 200e9}}};
         for (RankFacts& rank : cluster.ranks) {
-            rank.stress = {.device = "NVIDIA H200",
-                           .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
-                           .flops_per_second = 480e12,
-                           .hash = "00000000c0ffee00"};
+            rank.load = {.device = "NVIDIA H200",
+                         .bus_id = "0000:3" + std::to_string(rank.rank % 2) + ":00.0",
+                         .flops_per_second = 480e12,
+                         .hash = "00000000c0ffee00"};
         }
         for (NodeFacts& node : cluster.nodes) {
             for (size_t i = 0; i < node.gpus.size(); ++i)
@@ -156,26 +133,13 @@ struct SlowNode {
     }
 };
 
-TEST(Threshold, DecidesWhatIsAFinding) {
+TEST(Limits, OfSpeedsDecideTheLevel) {
     using Levels = std::vector<Severity>;
-    const struct {
-        const char* check;
-        Levels usual;
-        const char* setting;
-        Levels moved;
-    } kCases[] = {
-        {"matrix products", {Severity::Fail}, "peers=0.6", {Severity::Warn}},
-        {"line rate of nodes", {Severity::Warn}, "line=0.5", {}},
-        {"line rate of nodes", {Severity::Warn}, "line-fail=0.65", {Severity::Fail}},
-        {"all_gather over dp_shard", {Severity::Warn}, "nvlink=0.4", {}},
-        {"sustained matrix products", {Severity::Warn}, "peak=0.4", {}},
-    };
-    for (const auto& [check, usual, setting, moved] : kCases) {
-        SlowNode slow;
-        EXPECT_EQ(slow.levels(check), usual) << check;
-        set_threshold(setting, slow.cluster.thresholds);
-        EXPECT_EQ(slow.levels(check), moved) << setting;
-    }
+    const SlowNode slow;
+    EXPECT_EQ(slow.levels("matrix products"), Levels{Severity::Fail});
+    EXPECT_EQ(slow.levels("line rate of nodes"), Levels{Severity::Warn});
+    EXPECT_EQ(slow.levels("all_gather over dp_shard"), Levels{Severity::Warn});
+    EXPECT_EQ(slow.levels("sustained matrix products"), Levels{Severity::Warn});
 }
 
 }  // namespace

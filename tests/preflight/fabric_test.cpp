@@ -1,4 +1,4 @@
-#include "preflight/compare_speeds.h"
+#include "preflight/diagnose.h"
 
 #include <gtest/gtest.h>
 

@@ -38,9 +38,9 @@ TEST(GpuQuery, ReadsEveryField) {
     EXPECT_EQ(gpu.throttle_reasons, 0x48);
     EXPECT_EQ(gpu.uncorrected_errors, std::nullopt);
     EXPECT_EQ(gpu.pcie_lanes, 8);
-    EXPECT_EQ(gpu.max_pcie_lanes, 16);
+    EXPECT_EQ(gpu.most_pcie_lanes, 16);
     EXPECT_EQ(gpu.pcie_generation, 5);
-    EXPECT_EQ(gpu.max_pcie_generation, 5);
+    EXPECT_EQ(gpu.most_pcie_generation, 5);
     EXPECT_EQ(gpu.used_mebibytes, 70000);
     EXPECT_EQ(gpu.total_mebibytes, 143771);
     EXPECT_EQ(gpu.mig_mode, "");
@@ -134,7 +134,7 @@ TEST(GpuQuery, SurvivesGarbage) {
     tree.put_nvidia_smi("echo ':, , , 0xg, 1e9, -, , , 99999999999999999999, , , , '\n");
     ASSERT_EQ(query_gpus(tree.sources()).gpus.size(), 1u);
     EXPECT_EQ(query_gpus(tree.sources()).gpus[0].pcie_lanes, std::nullopt);
-    EXPECT_EQ(query_gpus(tree.sources()).gpus[0].max_pcie_generation, std::nullopt);
+    EXPECT_EQ(query_gpus(tree.sources()).gpus[0].most_pcie_generation, std::nullopt);
     tree.put_nvidia_smi("exit 0\n");
     EXPECT_TRUE(query_gpus(tree.sources()).gpus.empty());
 }

@@ -30,14 +30,11 @@ INSTANTIATE_TEST_SUITE_P(
         GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x20; }, Severity::Fail, "heat"},
         GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x88; }, Severity::Fail,
                 "the power brake"},
-        GpuCase{"GPU clocks", [](Gpu& gpu) { gpu.throttle_reasons = 0x8; }, Severity::Warn, "the hardware"},
         GpuCase{"GPU memory errors", [](Gpu& gpu) { gpu.uncorrected_errors = 2; }, Severity::Warn,
                 "GPU 1: 2 uncorrected"},
         GpuCase{"GPU PCIe link", [](Gpu& gpu) { gpu.pcie_lanes = 8; }, Severity::Fail, "8 of 16 PCIe lanes"},
         GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 70000; }, Severity::Fail,
                 "about 68 GiB"},
-        GpuCase{"GPU memory in use", [](Gpu& gpu) { gpu.used_mebibytes = 2048; }, Severity::Warn,
-                "about 2 GiB"},
         GpuCase{"MIG", [](Gpu& gpu) { gpu.mig_mode = "Enabled"; }, Severity::Warn, "MIG divides the GPU"}));
 
 TEST(Gpus, WithoutFactsMakeNoNodeBad) {
@@ -47,7 +44,7 @@ TEST(Gpus, WithoutFactsMakeNoNodeBad) {
 }
 
 TEST(Gpus, AtRestOrAtTheirPowerLimitAreNoFault) {
-    for (const int64_t reasons : {0x0, 0x1, 0x2, 0x4, 0x10}) {
+    for (const int64_t reasons : {0x0, 0x1, 0x2, 0x4, 0x8, 0x10}) {
         Cluster cluster = good_cluster();
         cluster.nodes[0].gpus[0].throttle_reasons = reasons;
         EXPECT_EQ(checks_of(diagnose(cluster)), Names{});
@@ -92,16 +89,6 @@ TEST(Gpus, OfASiteThatWantsNoFailGetAWarning) {
     EXPECT_EQ(findings[1].severity, Severity::Fail);
 }
 
-TEST(CheckNames, OfFindingsAreKnownAndOthersAreNot) {
-    for (const char* name : {"GPU PCIe link", "MIG", "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include", "LD_PRELOAD",
-                             "all_gather over dp_shard", "result of all_reduce over tp", "history of rails",
-                             "GPU persistence", "adapters' PCIe links"})
-        EXPECT_TRUE(is_check_name(name)) << name;
-    for (const char* name : {"GPU PCIe lnk", "mig", "", "NCCL ALGO", "all_gathr over tp",
-                             "result of all_reduce", "MIG,GPU clocks"})
-        EXPECT_FALSE(is_check_name(name)) << name;
-}
-
 TEST(Gpus, ThatAreMissingMakeTheirNodeBad) {
     Cluster cluster = good_cluster(3);
     cluster.nodes[2].gpus.pop_back();
@@ -125,21 +112,12 @@ TEST(Gpus, ThatOnlyHalfOfTheNodesHaveAreAWarning) {
 }
 
 TEST(Gpus, ThatDifferGetAWarning) {
-    const std::vector<std::tuple<const char*, void (*)(Gpu&), const char*>> cases = {
-        {"GPU drivers", [](Gpu& gpu) { gpu.driver = "550.54.15"; },
-         "'550.54.15', but most GPUs have '580.65.06'"},
-        {"GPU models", [](Gpu& gpu) { gpu.name = "NVIDIA H100"; },
-         "'NVIDIA H100', but most GPUs have 'NVIDIA H200'"},
-        {"GPU PCIe generation", [](Gpu& gpu) { gpu.max_pcie_generation = 4; },
-         "'4', but most GPUs have '5'"}};
-    for (const auto& [check, spoil, words] : cases) {
-        Cluster cluster = good_cluster(3);
-        for (Gpu& gpu : cluster.nodes[0].gpus) spoil(gpu);
-        const Finding finding = only_finding(cluster, check);
-        EXPECT_EQ(finding.severity, Severity::Warn);
-        EXPECT_EQ(finding.where, "n0");
-        expect_says(finding, {words});
-    }
+    Cluster cluster = good_cluster(3);
+    for (Gpu& gpu : cluster.nodes[0].gpus) gpu.name = "NVIDIA H100";
+    const Finding finding = only_finding(cluster, "GPU models");
+    EXPECT_EQ(finding.severity, Severity::Warn);
+    EXPECT_EQ(finding.where, "n0");
+    expect_says(finding, {"'NVIDIA H100', but most GPUs have 'NVIDIA H200'"});
 }
 
 TEST(GpuAnswers, ThatDoNotComeMakeTheirNodeBad) {
@@ -150,7 +128,7 @@ TEST(GpuAnswers, ThatDoNotComeMakeTheirNodeBad) {
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
 
     cluster = good_cluster();
-    cluster.nodes[1].gpus_hang_under_stress = true;
+    cluster.nodes[1].gpus_hang_under_load = true;
     cluster.nodes[1] = unpack_node(pack(cluster.nodes[1]));
     EXPECT_EQ(only_finding(cluster, "nvidia-smi").bad_nodes, Names{"n1"});
     expect_says(only_finding(cluster, "nvidia-smi"), {"does not answer while the GPUs multiply"});

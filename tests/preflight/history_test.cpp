@@ -56,10 +56,10 @@ TEST_F(History, NeedsThreeRuns) {
     EXPECT_EQ(read_history(folder_ / "kept" / "n1.jsonl").size(), 3);
 }
 
-TEST_F(History, SaysHowMuchAndSinceWhen) {
+TEST_F(History, SaysHowMuch) {
     for (int day = 0; day < 5; ++day) EXPECT_TRUE(run(day).empty()) << day;
     meter_.slow_products(3, 0.5);
-    auto findings = run(5);
+    const auto findings = run(5);
     ASSERT_EQ(findings.size(), 1);
     EXPECT_EQ(findings[0].severity, Severity::Warn);
     EXPECT_EQ(findings[0].check, "history of products");
@@ -69,10 +69,6 @@ TEST_F(History, SaysHowMuchAndSinceWhen) {
                     std::string::npos ||
                 findings[0].what.find(" TFLOP/s, 49 % of the median of the 5 last runs") != std::string::npos)
         << findings[0].what;
-    expect_says(findings[0], {"since this run; the run of 2023-11-18T22:13:20Z was not slower"});
-    findings = run(6);
-    ASSERT_EQ(findings.size(), 1);
-    expect_says(findings[0], {"since the run of 2023-11-19T22:13:20Z, 1 runs ago"});
 }
 
 /// The peers are no slower than each other, so nothing but the past shows it.
@@ -117,24 +113,24 @@ TEST_F(History, ComparesRatesBetweenNodesOnlyWithRunsOnAsManyNodes) {
 TEST_F(History, HasTheRatesUnderStress) {
     Report report = run_after(0, meter_);
     for (RankFacts& rank : report.cluster.ranks) {
-        rank.stress = {.bus_id = "0000:3b:00.0", .seconds = 10, .flops_per_second = 680e12};
+        rank.load = {.bus_id = "0000:3b:00.0", .seconds = 10, .flops_per_second = 680e12};
     }
     const auto folder = folder_ / "kept";
     int num_files = 0;
     for (int run = 0; run < 3; ++run) append_history(folder, report, [&] { ++num_files; });
     EXPECT_EQ(num_files, 3 * 3);
-    report.cluster.ranks[3].stress->flops_per_second = 340e12;
+    report.cluster.ranks[3].load->flops_per_second = 340e12;
     const auto findings = compare_with_history(folder, report);
     ASSERT_EQ(checks_of(findings), Names{"history of sustained products of 10 s"});
     EXPECT_EQ(findings[0].where, "rank 3 on n1");
     expect_says(findings[0], {"340 TFLOP/s, 50 %"});
 
-    report.cluster.ranks[2].stress->flops_per_second = 0;  // not measured: the other rank keeps its place
+    report.cluster.ranks[2].load->flops_per_second = 0;  // not measured: the other rank keeps its place
     const auto of_the_other = compare_with_history(folder, report);
     ASSERT_EQ(checks_of(of_the_other), Names{"history of sustained products of 10 s"});
     EXPECT_EQ(of_the_other[0].where, "rank 3 on n1");
 
-    for (RankFacts& rank : report.cluster.ranks) rank.stress->seconds = 60;
+    for (RankFacts& rank : report.cluster.ranks) rank.load->seconds = 60;
     EXPECT_EQ(checks_of(compare_with_history(folder, report)), Names{}) << "a GPU is slower after a minute";
 
     const std::string figures = prometheus_report(report);
@@ -145,8 +141,8 @@ TEST_F(History, HasTheRatesUnderStress) {
     }
     EXPECT_EQ(figures.find("sustained_flops_per_second{node=\"n1\",rank=\"2\"}"), std::string::npos);
 
-    report.cluster.ranks[0].stress->bus_id.clear();  // processors
-    report.cluster.ranks[1].stress.reset();
+    report.cluster.ranks[0].load->bus_id.clear();  // processors
+    report.cluster.ranks[1].load.reset();
     EXPECT_FALSE(history_entries(report)[0].rates.contains("sustained products of 60 s"));
     EXPECT_TRUE(history_entries(report)[1].rates.contains("sustained products of 60 s"));
 }

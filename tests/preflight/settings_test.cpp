@@ -110,7 +110,7 @@ Cluster choosing(const char* variable, const char* value, int num_nodes = 2) {
 }
 
 TEST(Interfaces, ThatFitMakeNoFinding) {
-    for (const char* value : {"eth0", "eth", "ib", "=ib0", "^docker0,lo", "ib0,eth0", ""}) {
+    for (const char* value : {"eth0", "eth", "ib", "=ib0", "^docker0,lo", "ib0,eth0", "eth0,eth1,eth2", ""}) {
         EXPECT_EQ(checks_of(diagnose(choosing(kNccl, value))), Names{}) << value;
     }
     for (const char* value : {"eth0", "10.0.0.0/8", "ib0,10.1.0.0/16"}) {
@@ -146,24 +146,6 @@ TEST(Interfaces, ThatAreDownMakeTheirNodeBad) {
     EXPECT_EQ(finding.severity, Severity::Fail);
     EXPECT_EQ(finding.bad_nodes, Names{"n1"});
     expect_says(finding, {"ib0 is down"});
-}
-
-TEST(Interfaces, OfWhichSomeAreUselessGetAWarning) {
-    const Finding finding = only_finding(choosing(kNccl, "eth0,eth1,eth2"), kNccl);
-    EXPECT_EQ(finding.severity, Severity::Warn);
-    expect_says(finding, {"eth1 is down, eth2 is absent"});
-}
-
-TEST(Interfaces, WithinTheMachineGetAWarning) {
-    for (const char* value : {"docker0", "lo"}) {
-        const Finding finding = only_finding(choosing(kNccl, value), kNccl);
-        EXPECT_EQ(finding.severity, Severity::Warn);
-        expect_says(finding, {"does not leave the machine"});
-        EXPECT_EQ(checks_of(diagnose(choosing(kNccl, value, 1))), Names{});
-    }
-    Cluster nodes_of_one_machine = choosing(kNccl, "lo");
-    for (NodeFacts& node : nodes_of_one_machine.nodes) node.boot_id = "the same";
-    EXPECT_EQ(checks_of(diagnose(nodes_of_one_machine)), Names{});
 }
 
 }  // namespace

@@ -33,8 +33,6 @@ class SimulatedMeter : public Meter {
     void fewer_ranks(int node, int number) { num_ranks_[node] = number; }
     void slow_path(int first, int second, double share) { paths_[std::minmax(first, second)] = share; }
     void slow_products(int rank, double share) { products_[rank] = share; }
-    /// The next exchange of the two nodes is slow, as if another job loaded their path.
-    void slow_once(int first, int second, double share) { once_[std::minmax(first, second)] = share; }
     void wrong_data(int node) { wrong_.insert(node); }
     /// The switch (leaf) of each node. The links of a leaf to the others carry at full speed what
     /// `num_uplinks` nodes send, and the pairs of a round that use them share them equally.
@@ -92,7 +90,6 @@ class SimulatedMeter : public Meter {
                 pair.rails.push_back(48e9 * std::min(ends, path) * noise());
             }
             if (wrong_.contains(node) || wrong_.contains(partner)) pair.num_wrong = 3;
-            once_.erase({node, partner});
             pairs.push_back(std::move(pair));
         }
         return pairs;
@@ -102,12 +99,8 @@ class SimulatedMeter : public Meter {
     double noise() { return std::uniform_real_distribution(0.98, 1.0)(random_); }
 
     double share_of_path(int first, int second) const {
-        double share = 1;
-        for (const auto* paths : {&paths_, &once_}) {
-            const auto found = paths->find(std::minmax(first, second));
-            if (found != paths->end()) share = std::min(share, found->second);
-        }
-        return share;
+        const auto found = paths_.find(std::minmax(first, second));
+        return found == paths_.end() ? 1 : found->second;
     }
 
     int num_ranks(int node) const {
@@ -137,7 +130,7 @@ class SimulatedMeter : public Meter {
     double seconds_each_ = 0, seconds_passed_ = 0;
     std::vector<double> rails_, products_;  // by rank
     std::map<int, int> num_ranks_;          // of the nodes that have fewer
-    std::map<std::pair<int, int>, double> paths_, once_;
+    std::map<std::pair<int, int>, double> paths_;
     std::set<int> wrong_;
     std::mt19937 random_{7};
 };

@@ -16,7 +16,7 @@ TEST(Sources, ReadFilesOrNothing) {
     EXPECT_EQ(try_read_text(tree.root()), std::nullopt);  // a folder
     tree.put("file", "one\ntwo\n");
     EXPECT_EQ(try_read_text(tree.root() / "file"), "one\ntwo\n");
-    EXPECT_EQ(try_read_text(tree.root() / "file", 4), "two\n");
+    EXPECT_EQ(try_read_text(tree.root() / "file", 4), "one\n");
     EXPECT_EQ(read_line(tree.root() / "file"), "one");
     tree.put("file", "  up\x1b[31m\t \nmore");
     EXPECT_EQ(read_line(tree.root() / "file"), "up?[31m");

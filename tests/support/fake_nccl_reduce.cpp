@@ -26,9 +26,9 @@ struct Reduced {
 
 template <class Start>
 ncclResult_t reduce(const void* in, void* out, size_t count_in, size_t count_out, ncclDataType_t type,
-                    bool has_result, ncclComm_t comm, cudaStream_t stream, Start start) {
+                    ncclComm_t comm, cudaStream_t stream, Start start) {
     if (!is_on_device(in, bytes_of(type, count_in))) return ncclInvalidArgument;
-    if (has_result && !is_on_device(out, bytes_of(type, count_out))) return ncclInvalidArgument;
+    if (!is_on_device(out, bytes_of(type, count_out))) return ncclInvalidArgument;
     const auto data = std::make_shared<std::unique_ptr<Reduced>>();
     return submit(
         comm, stream,
@@ -38,16 +38,14 @@ ncclResult_t reduce(const void* in, void* out, size_t count_in, size_t count_out
             start(**data, &request);
             return request;
         },
-        [=] {
-            if (has_result) (*data)->give(out);
-        });
+        [=] { (*data)->give(out); });
 }
 
 }  // namespace
 
 ncclResult_t ncclAllReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream) {
-    return reduce(in, out, count, count, type, true, comm, stream, [=](Reduced& data, MPI_Request* request) {
+    return reduce(in, out, count, count, type, comm, stream, [=](Reduced& data, MPI_Request* request) {
         MPI_Iallreduce(data.in.data(), data.out.data(), static_cast<int>(count), datatype(type),
                        operation(type, op), comm->ranks, request);
     });
@@ -62,19 +60,9 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclData
     const auto* const result = static_cast<const std::byte*>(out);
     const bool apart = result + bytes <= begin || result >= begin + bytes * comm->size;
     if (!apart && result != begin + bytes * comm->rank) return ncclInvalidArgument;
-    return reduce(in, out, count * comm->size, count, type, true, comm, stream,
+    return reduce(in, out, count * comm->size, count, type, comm, stream,
                   [=](Reduced& data, MPI_Request* request) {
                       MPI_Ireduce_scatter_block(data.in.data(), data.out.data(), static_cast<int>(count),
                                                 datatype(type), operation(type, op), comm->ranks, request);
-                  });
-}
-
-ncclResult_t ncclReduce(const void* in, void* out, size_t count, ncclDataType_t type, ncclRedOp_t op,
-                        int root, ncclComm_t comm, cudaStream_t stream) {
-    if (!is_alive(comm)) return ncclInvalidArgument;
-    return reduce(in, out, count, count, type, comm->rank == root, comm, stream,
-                  [=](Reduced& data, MPI_Request* request) {
-                      MPI_Ireduce(data.in.data(), data.out.data(), static_cast<int>(count), datatype(type),
-                                  operation(type, op), root, comm->ranks, request);
                   });
 }

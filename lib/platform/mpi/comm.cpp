@@ -152,13 +152,6 @@ Request Comm::all_reduce(void* out, const void* in, size_t count, ElementType ty
                  datatype(type), operation(type, reduction));
 }
 
-Request Comm::reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
-                     int root) const {
-    const bool in_place = in == out && rank() == root;
-    return start("MPI_Reduce", MPI_Ireduce, in_place ? MPI_IN_PLACE : in, out, int_count(count),
-                 datatype(type), operation(type, reduction), root);
-}
-
 Request Comm::broadcast(void* buffer, size_t count, ElementType type, int root) const {
     return start("MPI_Bcast", MPI_Ibcast, buffer, int_count(count), datatype(type), root);
 }
@@ -167,13 +160,6 @@ Request Comm::all_to_all(void* out, const void* in, size_t count_per_rank, Eleme
     const int count = int_count_per_rank(count_per_rank);
     return start("MPI_Alltoall", MPI_Ialltoall, in == out ? MPI_IN_PLACE : in, count, datatype(type), out,
                  count, datatype(type));
-}
-
-Request Comm::scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const {
-    const int count = int_count_per_rank(count_per_rank);
-    const bool in_place = rank() == root && out == part_of(in, root, count_per_rank, type);
-    return start("MPI_Scatter", MPI_Iscatter, in, count, datatype(type), in_place ? MPI_IN_PLACE : out, count,
-                 datatype(type), root);
 }
 
 Request Comm::gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const {

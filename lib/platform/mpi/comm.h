@@ -64,19 +64,15 @@ class Comm {
     /// bounds the wait (watch::HostWait).
     Comm subgroup(std::span<const int> ranks) const;
 
-    // An operation is in place if `in` is this rank's part of `out` (all_gather, gather on the root), if
-    // `out` is this rank's part of `in` (scatter on the root), or if `in` and `out` are the same (all
-    // others). A reduce_scatter in place leaves this rank's part at the start of the buffer. A buffer that
-    // only the root sends or receives is ignored on other ranks.
+    // An operation is in place if `in` is this rank's part of `out` (all_gather, gather on the root), or if
+    // `in` and `out` are the same (all others). A reduce_scatter in place leaves this rank's part at the
+    // start of the buffer. A buffer that only the root sends or receives is ignored on other ranks.
     Request all_gather(void* out, const void* in, size_t count_per_rank, ElementType type) const;
     Request reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
                            Reduction reduction) const;
     Request all_reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction) const;
-    Request reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction,
-                   int root) const;
     Request broadcast(void* buffer, size_t count, ElementType type, int root) const;
     Request all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type) const;
-    Request scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const;
     Request gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const;
     Request barrier() const;
     /// A synchronous send completes only once its receiver has started to receive.

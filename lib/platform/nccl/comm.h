@@ -56,8 +56,8 @@ UniqueId make_unique_id();
 void launch_together(const std::function<void()>& calls);
 
 /// Counts are elements; each rank passes the same count. An operation is in place if `in` is this rank's part
-/// of `out` (all_gather, gather), if `out` is this rank's part of `in` (reduce_scatter, scatter), or if `in`
-/// and `out` are the same (all_reduce, reduce, broadcast). all_to_all cannot run in place.
+/// of `out` (all_gather), if `out` is this rank's part of `in` (reduce_scatter), or if `in` and `out` are the
+/// same (all_reduce, broadcast). all_to_all cannot run in place.
 class Comm {
   public:
     /// COLLECTIVE over the `size` ranks of the new communicator. Uses this thread's current device.
@@ -72,21 +72,14 @@ class Comm {
                     const cuda::Stream& stream) const;
     void reduce_scatter(void* out, const void* in, size_t count_per_rank, ElementType type,
                         Reduction reduction, const cuda::Stream& stream) const;
-    void reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction, int root,
-                const cuda::Stream& stream) const;
     void broadcast(void* out, const void* in, size_t count, ElementType type, int root,
                    const cuda::Stream&) const;
     void send(const void* in, size_t count, ElementType type, int peer, const cuda::Stream& stream) const;
     void receive(void* out, size_t count, ElementType type, int peer, const cuda::Stream& stream) const;
 
-    // all_to_all, gather and scatter are groups of sends and receives, because NCCL has calls for them only
-    // since 2.28.
+    // A group of sends and receives, because NCCL has a call for it only since 2.28.
     void all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type,
                     const cuda::Stream&) const;
-    void gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                const cuda::Stream& stream) const;
-    void scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                 const cuda::Stream& stream) const;
 
     /// Throws RunError if an operation has failed after its call returned, because a peer ended or the
     /// network broke.

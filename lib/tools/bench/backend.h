@@ -1,7 +1,7 @@
-// The interface through which the benchmark runs collectives; MpiBackend and NcclBackend implement it. A call
-// starts an operation and may return before the operation ends. Several operations may be under way; wait()
-// waits for all of them. allocate() returns the memory of a buffer. The host accesses a buffer only through
-// write() and read(), and only while no operation is under way.
+// The interface through which the benchmark runs collectives, over MPI and over NCCL. A call starts an
+// operation and may return before the operation ends. Several operations may be under way; wait() waits for
+// all of them. allocate() returns the memory of a buffer. The host accesses a buffer only through write() and
+// read(), and only while no operation is under way.
 #pragma once
 
 #include <cstddef>
@@ -54,10 +54,7 @@ class Backend {
     virtual void all_reduce(const Call&) = 0;
     virtual void all_to_all(const Call&) = 0;
     virtual void broadcast(const Call&) = 0;
-    virtual void gather(const Call&) = 0;
-    virtual void reduce(const Call&) = 0;
     virtual void reduce_scatter(const Call&) = 0;
-    virtual void scatter(const Call&) = 0;
     virtual void send_receive(const Call&) = 0;  // a ring: sends to rank + 1, receives from rank - 1
 
     /// Returns when all operations that were started have ended. Throws WaitTimeout after a timeout.
@@ -89,6 +86,15 @@ struct BackendChoice {
 /// shows the rank only one. Throws UserError, which names the ranks without a GPU or with a shared one.
 BackendChoice choose_backend(const mpi::Comm& world, const ControlChannel& control,
                              const std::string& backend);
+
+/// A backend over MPI on host memory.
+std::unique_ptr<Backend> make_mpi_backend(mpi::Comm group, double timeout_seconds);
+
+/// A backend over NCCL on the memory of this rank's GPU (nccl_backend.cpp). COLLECTIVE over `group`, which
+/// broadcasts NCCL's id. `log`: of NCCL, for connections(); null: unknown. Throws WaitTimeout after a
+/// timeout.
+std::unique_ptr<Backend> make_nccl_backend(const mpi::Comm& group, int device, double timeout_seconds,
+                                           nccl::ConnectionLog* log);
 
 /// Makes a backend for the group `members`. COLLECTIVE over `world`: every rank passes the members of its own
 /// group. REQUIRES: `members` are ranks of the world in ascending order, this rank among them. Throws

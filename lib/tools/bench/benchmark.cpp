@@ -128,11 +128,6 @@ std::vector<Case> cases_of(const Collective& collective, const Options& options,
     return cases;
 }
 
-/// Wire format of a rank's connections for ControlChannel::exchange: text with one connection per line.
-struct WireConnections {
-    char lines[2048];
-};
-
 /// Describes how a group is connected over MPI: within a node, or across a number of nodes. MPI tells no
 /// more.
 std::string describe_mpi_transport(const Axis& axis, const std::vector<RankInfo>& ranks) {
@@ -147,11 +142,9 @@ std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Ba
     const bool on_host = run.choice.devices.empty();
     const std::vector<std::string> found =
         on_host ? std::vector{describe_mpi_transport(axis, run.control.ranks())} : backend.connections();
-    WireConnections own = {};
-    fmt::format("{}", fmt::join(found, "\n")).copy(own.lines, sizeof(own.lines) - 1);
     std::set<std::string> all;
-    for (const WireConnections& other : run.control.exchange(own)) {
-        std::istringstream lines(other.lines);
+    for (const std::string& other : run.control.exchange_texts(fmt::format("{}", fmt::join(found, "\n")))) {
+        std::istringstream lines(other);
         for (std::string line; std::getline(lines, line);) all.insert(line);
     }
     return {all.begin(), all.end()};

@@ -58,7 +58,7 @@ Results run_benchmark(const mpi::Comm& world, const ControlChannel& control, con
                       const std::function<void(const std::string&)>& print,
                       const MakeBackend& make = make_backend);
 
-// The reports of a run: a table for people, and JSON and CSV for programs. The table has the lines and
+// The reports of a run: a table for people, and JSON for programs. The table has the lines and
 // columns of nccl-tests, so that programs that parse the output of nccl-tests can parse the table. Columns
 // that nccl-tests lacks come last: p50 and p99 of single iterations, for both placements. FORMAT.md defines
 // every number.
@@ -69,13 +69,11 @@ struct Setting {
     std::vector<RankInfo> ranks;
 };
 
-/// The marks of the reports: the value of "format", which is the first key of a JSON report, and the
-/// beginning of a CSV report of any version. A later run overwrites only empty files and files with its mark.
+/// The value of "format", the first key of a JSON report. A later run overwrites only empty files and files
+/// with this mark.
 inline constexpr const char* kJsonMark = "argosy nccl-bench";
-inline constexpr const char* kCsvMark = "collective,axis,num_groups,group_size";
 
 std::string json_report(const Results& results, const Options& options, const Setting& setting);
-std::string csv_report(const Results& results);
 
 /// The text before all tables: the library, the options and the ranks.
 std::string preamble(const Options& options, const BackendChoice& choice, const std::vector<RankInfo>& ranks);

@@ -14,7 +14,6 @@ Chunks all_chunks(int num_ranks) { return {num_ranks, num_ranks}; }
 
 Chunks at_start(const GroupPosition& /*position*/) { return {0, 0}; }
 Chunks input_at_own_chunk(const GroupPosition& position) { return {position.rank, 0}; }
-Chunks output_at_own_chunk(const GroupPosition& position) { return {0, position.rank}; }
 Chunks reduced_chunk(const GroupPosition& position) {
     return {0, position.result_at_start ? 0 : position.rank};
 }
@@ -84,21 +83,6 @@ const Collective kCollectives[] = {
         .run = [](Backend& backend, const Call& call) { backend.broadcast(call); },
         .bus_factor = whole_size,
     },
-    // The root gets the reduction of all inputs.
-    {
-        .name = "reduce",
-        .reduces = true,
-        .rooted = true,
-        .chunks = one_chunk,
-        .in_place = at_start,
-        .input = own_input,
-        .expected = [](const GroupPosition& position, int) -> Data {
-            if (position.rank != position.root) return std::nullopt;
-            return Part::reduced(0);
-        },
-        .run = [](Backend& backend, const Call& call) { backend.reduce(call); },
-        .bus_factor = whole_size,
-    },
     // Rank r gets chunk r of every rank, in the order of the ranks.
     {
         .name = "alltoall",
@@ -126,35 +110,6 @@ const Collective kCollectives[] = {
         },
         .run = [](Backend& backend, const Call& call) { backend.send_receive(call); },
         .bus_factor = whole_size,
-    },
-    // Rank r gets chunk r of the input of the root.
-    {
-        .name = "scatter",
-        .reduces = false,
-        .rooted = true,
-        .chunks = all_in_one_out,
-        .in_place = output_at_own_chunk,
-        .input = input_of_root,
-        .expected = [](const GroupPosition& position, int) -> Data {
-            return Part::of_rank(position.root, position.rank);
-        },
-        .run = [](Backend& backend, const Call& call) { backend.scatter(call); },
-        .bus_factor = size_of_others,
-    },
-    // The root gets the inputs of all ranks, in the order of the ranks.
-    {
-        .name = "gather",
-        .reduces = false,
-        .rooted = true,
-        .chunks = one_in_all_out,
-        .in_place = input_at_own_chunk,
-        .input = own_input,
-        .expected = [](const GroupPosition& position, int chunk) -> Data {
-            if (position.rank != position.root) return std::nullopt;
-            return Part::of_rank(chunk, 0);
-        },
-        .run = [](Backend& backend, const Call& call) { backend.gather(call); },
-        .bus_factor = size_of_others,
     },
 };
 

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "bench/backend.h"
-#include "bench/pattern.h"
+#include "bench/element.h"
 
 namespace argosy::bench {
 

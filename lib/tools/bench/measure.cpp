@@ -179,10 +179,9 @@ void Measurement::combine(std::span<double> values, Reduction reduction) const {
 
 Timing Measurement::evaluate(const Case& kind, const Samples& samples) const {
     const double own = samples.seconds / options_.iterations;
-    Timing timing{.seconds = own, .own_seconds = own};
-    const bool mean = options_.across_ranks == AcrossRanks::Mean;
-    combine({&timing.seconds, 1}, mean ? Reduction::Sum : Reduction::Max);
-    if (mean) timing.seconds /= world_.size();
+    Timing timing{.seconds = own, .own_seconds = lower_median(samples.iterations)};
+    combine({&timing.seconds, 1}, Reduction::Sum);
+    timing.seconds /= world_.size();
 
     std::vector<double> single = samples.iterations;
     combine(single, Reduction::Max);
@@ -228,35 +227,6 @@ Timing Measurement::measure(const Case& kind, Placement placement) {
     } catch (const WaitTimeout&) {
         throw control_.timeout_error(what);
     }
-}
-
-Timing Measurement::time_until_stable(const Case& kind, Placement placement, const Stability& stability) {
-    const std::string what = name_of(kind);
-    const std::vector<Call> calls = calls_of(kind, placement);
-    std::vector<Timing> batches;
-    std::vector<double> times, own_times;  // `times` are the same on all ranks, so all ranks stop together
-    double passed = 0;
-    try {
-        while (passed < stability.max_seconds && !stability.reached(times)) {
-            batches.push_back(evaluate(kind, run_to_time(kind, calls, what)));
-            times.push_back(batches.back().seconds);
-            own_times.push_back(batches.back().own_seconds);
-            passed += times.back() * options_.iterations;
-        }
-    } catch (const WaitTimeout&) {
-        throw control_.timeout_error(what);
-    }
-    const auto middle = batches.begin() + (std::ssize(batches) - 1) / 2;
-    std::ranges::nth_element(batches, middle, {}, &Timing::seconds);
-    middle->own_seconds = lower_median(own_times);
-    return *middle;
-}
-
-bool Stability::reached(std::span<const double> batches) const {
-    if (batches.size() < kMinBatches) return false;
-    const Distribution all = distribution_of(batches);
-    const auto count = static_cast<double>(batches.size());
-    return all.deviation / std::sqrt(count - 1) <= relative_error * all.mean;
 }
 
 Distribution distribution_of(std::span<const double> times) {

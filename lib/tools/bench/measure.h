@@ -3,7 +3,7 @@
 //
 // Timing: after `warmup` iterations and a barrier, `iterations` iterations run back to back; the backend
 // decides when the next one may begin. A rank's time is the interval from the barrier until the rank sees the
-// last iteration end, divided by their number; `across_ranks` selects how the ranks' times are combined. The
+// last iteration end, divided by their number; the reported time is the mean over the ranks. The
 // distribution of single iterations is reported too: an iteration's time runs from the end of the iteration
 // before it to its own end, on the slowest rank. Each iteration uses the part of the buffers after that of
 // the iteration before, as far as they have room, so that its data is not in the caches (nccl-tests does the
@@ -60,23 +60,12 @@ std::optional<Case> case_of(const Case& kind, size_t bytes, int num_ranks);
 enum class Placement { OutOfPlace, InPlace };
 
 struct Timing {
-    double seconds = 0;      // of one operation; Options::across_ranks combines the ranks' times
-    double own_seconds = 0;  // of one operation on this rank
-    Distribution slowest;    // seconds on the slowest rank of each iteration
+    double seconds = 0;                                 // of one operation, the mean over the ranks
+    double own_seconds = 0;                             // the median of this rank's iterations
+    Distribution slowest;                               // seconds on the slowest rank of each iteration
     double algorithm_bandwidth = 0, bus_bandwidth = 0;  // bytes a second
     std::optional<int64_t> num_wrong;                   // wrong elements on all ranks; none: not verified
     int64_t own_wrong = 0;                              // wrong elements on this rank
-};
-
-/// When a time is known well enough: its relative standard error over batches of iterations is small. A short
-/// operation takes as many batches as that needs, up to a time limit.
-struct Stability {
-    double relative_error = 0.01;
-    double max_seconds = 1;  // of all batches together
-    static constexpr size_t kMinBatches = 5;
-
-    /// Whether the mean of the batches' times has at most the relative error.
-    bool reached(std::span<const double> batches) const;
 };
 
 class Measurement {
@@ -91,11 +80,6 @@ class Measurement {
 
     /// COLLECTIVE over the world. All ranks get the same Timing, except for what is their own.
     Timing measure(const Case& kind, Placement placement);
-
-    /// COLLECTIVE over the world: repeats batches of Options::iterations on the buffers as the last measure()
-    /// of the case left them, until their time is stable. Verifies nothing. Returns the batch with the median
-    /// time; `own_seconds` is the median of this rank's times.
-    Timing time_until_stable(const Case& kind, Placement placement, const Stability& stability);
 
   private:
     struct Samples {

@@ -14,10 +14,6 @@ void require_at_least(int min, int value, const char* option) {
     if (value < min) throw UserError("{} {}: it must be at least {}", option, value, min);
 }
 
-std::filesystem::path normal(const std::filesystem::path& path) {
-    return std::filesystem::absolute(path).lexically_normal();
-}
-
 constexpr const char* kHelp =
     "Measures a collective over all ranks: mpirun -n 4 nccl-bench all_reduce -b 8 -e 128M -f 2\n"
     "\n"
@@ -30,8 +26,7 @@ constexpr const char* kHelp =
     "p50/99  percentiles of single iterations, each as long as on its slowest rank; with fewer than 100\n"
     "        iterations p99 is the longest\n"
     "algbw   size / time, in 1e9 bytes a second\n"
-    "busbw   algbw times 2(n-1)/n for all_reduce, 1 for broadcast, reduce and sendrecv, (n-1)/n for the "
-    "rest:\n"
+    "busbw   algbw times 2(n-1)/n for all_reduce, 1 for broadcast and sendrecv, (n-1)/n for the rest:\n"
     "        the traffic of the busiest link, comparable between numbers of ranks\n"
     "#wrong  wrong elements over all ranks, from the verification before the measurement and, out of place,\n"
     "        from the results of the timed iterations\n"
@@ -39,7 +34,7 @@ constexpr const char* kHelp =
     "Over NCCL, buffers are in the memory of the rank's GPU, operations are queued on a stream as in\n"
     "nccl-tests, and the GPU's clock times single iterations.\n"
     "Over MPI, buffers are in host memory, and this program adds half, bfloat16 and fp8 itself.\n"
-    "lib/tools/bench/FORMAT.md defines JSON and CSV.\n"
+    "lib/tools/bench/FORMAT.md defines the JSON file.\n"
     "Exit codes: 0 done; 1 failed; 2 wrong usage; 3 a wrong result, or a bandwidth below --min-busbw; 76 a "
     "rank\n"
     "did not answer in time.\n";
@@ -140,10 +135,6 @@ void check(const Options& options, int num_ranks) {
     require_at_least(0, options.checks, "--check");
     check_timeout(options.timeout_seconds);
     check_minimum(options.min_bus_bandwidth);
-    if (!options.json.empty() && !options.csv.empty() && normal(options.json) == normal(options.csv)) {
-        throw UserError("--output_file and --csv name the same file, {}; each needs one of its own",
-                        options.csv.string());
-    }
     if (options.mesh && static_cast<int64_t>(options.mesh->across) * options.mesh->within != num_ranks) {
         throw UserError("--mesh {}x{} has {} ranks, but {} were started", options.mesh->across,
                         options.mesh->within,

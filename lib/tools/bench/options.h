@@ -25,9 +25,6 @@ struct Sweep {
 /// All sizes of the sweep. Throws UserError for a sweep that does not end or goes backwards.
 std::vector<size_t> sizes_of(const Sweep& sweep);
 
-/// How the ranks' mean times are combined into the reported time.
-enum class AcrossRanks { Mean, Max };
-
 /// A two-dimensional mesh of ranks: `across` rows of `within` consecutive ranks.
 struct GroupShape {
     int across, within;
@@ -44,13 +41,12 @@ struct Options {
 
     int iterations = 20;
     int warmup = 1;
-    int checks = 1;  // verification runs per measurement; 0: never
-    AcrossRanks across_ranks = AcrossRanks::Mean;
+    int checks = 1;           // verification runs per measurement; 0: never
     bool percentiles = true;  // the table has columns for them
     double timeout_seconds = 120;
     std::optional<double> min_bus_bandwidth;  // GB/s; the run fails if an axis of the mesh has a lower mean
 
-    std::filesystem::path json, csv;  // empty: not written
+    std::filesystem::path json;  // empty: not written
 };
 
 /// Throws UserError unless the timeout is positive.

@@ -113,15 +113,6 @@ Json axis_json(const AxisResults& axis, const Options& options) {
               {"okay", options.min_bus_bandwidth ? Json(!below_minimum(axis, options)) : Json(nullptr)}}}};
 }
 
-void append_side(std::string& line, const Timing& timing) {
-    line +=
-        fmt::format(",{},{},{},{}", timing.seconds * kMicrosPerSecond, timing.algorithm_bandwidth / kGiga,
-                    timing.bus_bandwidth / kGiga, timing.num_wrong ? fmt::to_string(*timing.num_wrong) : "");
-    const Distribution& slowest = timing.slowest;
-    line += fmt::format(",{},{},{},{}", slowest.min * kMicrosPerSecond, slowest.p50 * kMicrosPerSecond,
-                        slowest.p99 * kMicrosPerSecond, slowest.max * kMicrosPerSecond);
-}
-
 /// Prints a number in `width` characters: with two decimals, with one or none if fewer fit, or with an
 /// exponent if the digits before the point do not fit.
 std::string fitted(double value, int width) {
@@ -166,30 +157,6 @@ std::string json_report(const Results& results, const Options& options, const Se
                          {"axes", axes},
                          {"okay", results.passed(options)}};
     return json_text(report, 2) + "\n";
-}
-
-std::string csv_report(const Results& results) {
-    std::string text = std::string(kCsvMark) + ",size,count,type,redop,root";
-    for (const char* side : {"oop", "ip"}) {
-        for (const char* column :
-             {"time_us", "algbw_gbps", "busbw_gbps", "nwrong", "min_us", "p50_us", "p99_us", "max_us"}) {
-            text += fmt::format(",{}_{}", side, column);
-        }
-    }
-    text += "\n";
-    for (const AxisResults& axis : results.axes) {
-        for (const Row& row : axis.rows) {
-            const Case& kind = row.kind;
-            std::string line =
-                fmt::format("{},{},{},{},{},{},{},{},{}", kind.collective->name, axis.name, axis.num_groups,
-                            axis.group_size, kind.bytes, kind.chunk_elements, name(kind.type),
-                            name(kind.reduction), kind.collective->rooted ? fmt::to_string(kind.root) : "");
-            append_side(line, row.out_of_place);
-            append_side(line, row.in_place);
-            text += line + "\n";
-        }
-    }
-    return text;
 }
 
 std::string preamble(const Options& options, const BackendChoice& choice,

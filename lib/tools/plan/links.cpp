@@ -1,5 +1,14 @@
-#include "plan/links.h"
-
+// The links of a machine as nccl-bench measured them: reads its JSON files (bench/FORMAT.md).
+//
+// A file has the times of one collective by size, in groups of ranks of one node, of one rank of each node,
+// or of several ranks of each node. A group of the first kind gives the links in a node, the others those
+// between nodes. Within a node the largest group counts. Between nodes the group with one rank of each node
+// counts, because it uses all adapters. The links between nodes are taken to be the slowest part of a ring
+// through several ranks of each node. An operation is taken to need (Machine)
+//   hops * latency + bytes over the slowest link / bandwidth.
+// The latency is the median over the three smallest sizes and the bandwidth the median over the three
+// largest; for each, the time of the other part is subtracted first. Neither a change of the library's
+// protocol at a size between them nor one slow row changes them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -17,6 +26,7 @@
 #include "base/median.h"
 #include "base/raw_file.h"
 #include "base/strict_json.h"
+#include "plan/machine.h"
 
 namespace argosy::plan {
 namespace {
@@ -153,7 +163,7 @@ class BenchFile {
         return {axis, size, static_cast<int>(nodes.size())};
     }
 
-    /// The group with the links, chosen as links.h describes.
+    /// The group with the links, chosen as described above.
     const Group* best_group(bool between) const {
         const Group* best = nullptr;
         const auto worth = [](const Group& group) {
@@ -185,7 +195,7 @@ class BenchFile {
         return found;
     }
 
-    /// The line through the samples that links.h describes.
+    /// The line through the samples.
     Line fit(const std::vector<Sample>& samples) const {
         constexpr size_t kEnd = 3;
         std::set<double> sizes;

@@ -33,7 +33,7 @@ struct Link {
 /// The links in a node, or those between nodes.
 struct Links {
     Link usual;
-    std::map<comm::OpKind, Link> measured = {};  // in place of `usual` (plan/links.h)
+    std::map<comm::OpKind, Link> measured = {};  // in place of `usual` (take_links)
     const Link& of(comm::OpKind kind) const;
 };
 
@@ -82,6 +82,13 @@ struct Machine {
 std::optional<Machine> find_machine(const std::string& name, double product_share = 0);
 /// The names of the table.
 std::vector<std::string> machine_names();
+
+/// Replaces the links of `machine` by those in `paths`, files of nccl-bench that are separated by commas
+/// (links.cpp). Collectives that no file has get the link of the first file that has one. Links that no file
+/// has stay. Throws UserError for a file that is no such report, has too few sizes, or was measured in host
+/// memory for GPUs or the other way around, or with another number of ranks on a node than `machine` has for
+/// a job of `num_ranks`. The name of the GPU is not compared: a report says what its machine calls it.
+void take_links(Machine& machine, const std::string& paths, int num_ranks);
 
 /// Measures this processor for a step of `num_ranks` ranks, each with as many threads as this process:
 /// passes over memory, and the products and attention of `work`, one of each size that does not take long.

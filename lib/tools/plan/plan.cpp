@@ -9,7 +9,6 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "observe/peak_flops.h"
-#include "plan/links.h"
 #include "setup/converters.h"
 #include "setup/number_types.h"
 #include "setup/options.h"

@@ -6,13 +6,11 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 
 #include "base/median.h"
 #include "base/units.h"
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
-#include "preflight/sources.h"
 
 namespace argosy::preflight {
 namespace {
@@ -52,10 +50,6 @@ std::optional<NodeFindings::Problem> problem_of(const FolderFacts& folder, doubl
 constexpr const char* kBindingRemedy =
     "ask Slurm for whole nodes (--exclusive), start srun with --cpu-bind=none but without --cpus-per-task "
     "and --exact, and start the ranks through jobs/bind.sh";
-
-bool share_any(const std::vector<int>& cpus, const std::vector<int>& others) {
-    return std::ranges::find_first_of(cpus, others) != cpus.end();
-}
 
 }  // namespace
 
@@ -137,57 +131,6 @@ std::vector<Finding> check_binding(const Cluster& cluster) {
         }
     }
     return found.findings(cluster);
-}
-
-/// Ranks that may all run on the same CPUs are fine. Ranks with different sets of CPUs should not share a CPU
-/// while no rank may run on another CPU of the node.
-std::vector<Finding> check_shared_cpus(const Cluster& cluster) {
-    NodeFindings found(kCheckNames.shared_cpus);
-    const RanksByNode ranks(cluster);
-    for (const NodeFacts& node : cluster.nodes) {
-        std::map<int, int> ranks_by_cpu;
-        std::set<std::string> masks;
-        for (const RankFacts* rank : ranks.on(node)) {
-            if (rank->cpus.empty()) continue;
-            masks.insert(rank->cpus);
-            for (const int cpu : parse_cpu_list(rank->cpus)) ++ranks_by_cpu[cpu];
-        }
-        const auto num_shared =
-            std::ranges::count_if(ranks_by_cpu, [](const auto& entry) { return entry.second > 1; });
-        const int64_t num_free = node.num_cpus - std::ssize(ranks_by_cpu);
-        if (masks.size() < 2 || num_shared == 0 || num_free <= 0) continue;
-        found.add(node.name,
-                  {Severity::Warn,
-                   fmt::format("several ranks share {} CPUs, but no rank may run on {} of the node's {} CPUs",
-                               num_shared, num_free, node.num_cpus),
-                   kBindingRemedy});
-    }
-    return found.findings(cluster);
-}
-
-/// One CPU near the GPU is enough, because a rank that is not bound, or is bound to a whole socket, has
-/// distant CPUs too.
-std::vector<Finding> check_cpus_near_gpus(const Cluster& cluster) {
-    std::vector<int> far;
-    std::string example;
-    const RanksByNode ranks(cluster);
-    for (const NodeFacts& node : cluster.nodes) {
-        for (const RankFacts* rank : ranks.on(node)) {
-            const Gpu* const gpu = rank->visible_gpus ? node.gpu_at(rank->visible_gpus->own) : nullptr;
-            const std::vector<int> cpus = parse_cpu_list(rank->cpus);
-            const std::vector<int> near = parse_cpu_list(gpu ? gpu->near_cpus : "");
-            if (cpus.empty() || near.empty() || share_any(cpus, near)) continue;
-            if (far.empty()) {
-                example = fmt::format("rank {} may run on CPUs {}, but its GPU {} is near CPUs {}",
-                                      rank->rank, rank->cpus, gpu->bus_id, gpu->near_cpus);
-            }
-            far.push_back(rank->rank);
-        }
-    }
-    if (far.empty()) return {};
-    std::ranges::sort(far);
-    return {{Severity::Warn, kCheckNames.cpus_near_gpus, describe_ranks(far, cluster),
-             "none of a rank's CPUs is near its GPU: " + example, kBindingRemedy}};
 }
 
 }  // namespace argosy::preflight

@@ -1,6 +1,6 @@
 // Checks the settings that ranks start with: variables, the executable and libraries are the same on all
-// ranks, no variable costs speed or hides the fabric, and the interfaces that variables choose exist, are up
-// and lead to other nodes. slow_settings() in base/environment.h lists the harmful variables.
+// ranks, no variable costs speed or hides the fabric, and the interfaces that variables choose exist and are
+// up. slow_settings() in base/environment.h lists the harmful variables.
 
 #include <fmt/format.h>
 
@@ -134,78 +134,29 @@ constexpr Choice kChoices[] = {
 
 bool is_up(const Interface& interface) { return interface.state == "up" || interface.state == "unknown"; }
 
-std::string names_of(const std::vector<Interface>& interfaces) {
-    std::string names;
-    for (const Interface& interface : interfaces) names += (names.empty() ? "" : ", ") + interface.name;
-    return names;
-}
-
-/// The interfaces that a variable chooses on one node.
-class Chosen {
-  public:
-    Chosen(const Variable& variable, const NameList& choice, const NodeFacts& node)
-        : variable_(variable), choice_(choice) {
-        for (const Interface& interface : node.interfaces) {
-            if (!choice.chooses(interface.name)) continue;
-            (is_up(interface) ? up_ : down_).push_back(interface);
-        }
-    }
-
-    bool has_none() const { return up_.empty() && down_.empty(); }
-    bool all_down() const { return up_.empty() && !down_.empty(); }
-
-    /// Lists the entries that match no interface that is up. Empty if there is none.
-    std::string unusable_entries() const {
-        std::string text;
-        if (choice_.excludes()) return text;
-        for (const NameList::Entry& entry : choice_.entries()) {
-            const auto fits = [&](const Interface& interface) {
-                return choice_.matches(entry, interface.name);
-            };
-            if (std::ranges::any_of(up_, fits)) continue;
-            const bool down = std::ranges::any_of(down_, fits);
-            text += fmt::format("{}{} is {}", text.empty() ? "" : ", ", entry.name, down ? "down" : "absent");
-        }
-        return text;
-    }
-
-    bool only_inside() const { return std::ranges::none_of(up_, &Interface::leaves_the_machine); }
-    std::string down() const { return names_of(down_); }
-    std::string up() const { return names_of(up_); }
-    std::string setting() const { return describe(variable_); }
-
-  private:
-    const Variable& variable_;
-    const NameList& choice_;
-    std::vector<Interface> up_, down_;
-};
-
-/// Reports only the most serious problem of each node.
+/// Whether a variable chooses an interface that is up on each node.
 void check_choice(const Choice& choice, const Cluster& cluster, std::vector<Finding>& findings) {
     NodeFindings settings(choice.variable), links(choice.variable, Blame::Always);
     const RanksByNode ranks(cluster);
-    const bool several_machines = num_machines(cluster) > 1;
     for (const NodeFacts& node : cluster.nodes) {
         const Variable* variable = ranks.variable(choice.variable, node);
         if (!variable) continue;
         const NameList list(variable->value, choice.syntax);
-        if (list.entries().empty()) continue;
-        const Chosen chosen(*variable, list, node);
-        if (chosen.has_none()) {
-            settings.add(node.name, {Severity::Fail, chosen.setting() + " matches no interface of the node",
-                                     "name an interface that `ip link` shows on every node"});
-        } else if (chosen.all_down()) {
-            links.add(node.name,
-                      {Severity::Fail, fmt::format("{}: {} is down", chosen.setting(), chosen.down()),
-                       "leave the node out, or bring the interface up"});
-        } else if (chosen.only_inside() && several_machines) {
-            settings.add(node.name, {Severity::Warn,
-                                     fmt::format("{} chooses {}, which does not leave the machine",
-                                                 chosen.setting(), chosen.up()),
-                                     "name the interface that leads to the other nodes"});
-        } else if (const std::string unusable = chosen.unusable_entries(); !unusable.empty()) {
-            settings.add(node.name, {Severity::Warn, fmt::format("{}: {}", chosen.setting(), unusable),
-                                     "name interfaces that are up on every node"});
+        bool any_up = list.entries().empty();
+        std::string down;
+        for (const Interface& interface : node.interfaces) {
+            if (!list.chooses(interface.name)) continue;
+            any_up |= is_up(interface);
+            down += (down.empty() ? "" : ", ") + interface.name;
+        }
+        if (any_up) continue;
+        if (down.empty()) {
+            settings.add(node.name,
+                         {Severity::Fail, describe(*variable) + " matches no interface of the node",
+                          "name an interface that `ip link` shows on every node"});
+        } else {
+            links.add(node.name, {Severity::Fail, fmt::format("{}: {} is down", describe(*variable), down),
+                                  "leave the node out, or bring the interface up"});
         }
     }
     append(settings.findings(cluster), findings);
@@ -266,19 +217,14 @@ std::vector<Finding> check_run_inputs_alike(const Cluster& cluster) {
                                       "all nodes"));
         findings.back().what = one.key + " " + findings.back().what;
     }
-    const std::vector<int> late = cluster.input_reading.late_ranks();
-    if (late.empty()) return findings;
-    const bool all_are_late = late.size() == cluster.input_reading.seconds.size();
+    if (cluster.late_ranks.empty()) return findings;
     findings.push_back(
         {.severity = Severity::Warn,
          .check = kCheckNames.run_inputs,
-         .where = describe_ranks(late, cluster),
-         .what = fmt::format("the token files, config.json and the tokenizer are not read after {:.3g} s{}: "
-                             "their contents were not compared between ranks",
-                             cluster.input_reading.limit_seconds,
-                             all_are_late ? ""
-                                          : fmt::format(" (the others took {:.2g} s at most)",
-                                                        cluster.input_reading.max_seconds_in_time())),
+         .where = describe_ranks(cluster.late_ranks, cluster),
+         .what =
+             "the token files, config.json and the tokenizer are not read in time: their contents were not "
+             "compared between ranks",
          .remedy =
              "check the file system of these files there; pretrain waits for it, and compares the contents "
              "before it trains"});

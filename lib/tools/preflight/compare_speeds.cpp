@@ -1,5 +1,4 @@
-#include "preflight/compare_speeds.h"
-
+// Compares measured speeds of ranks, groups and nodes with each other.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "preflight/finding.h"
+#include "preflight/diagnose.h"
 
 namespace argosy::preflight {
 namespace {
@@ -18,8 +17,8 @@ constexpr const char* kProductsRemedy =
     "check this device's clocks, heat and power, other processes on it, and the cores that the rank may run "
     "on; or leave the node out";
 
-Severity severity_of(const Outlier& one, const Cluster& cluster) {
-    return one.share < cluster.thresholds.peers ? Severity::Fail : Severity::Warn;
+Severity severity_of(const Outlier& one) {
+    return one.share < kMinShareOfPeers ? Severity::Fail : Severity::Warn;
 }
 
 std::string compared_with(const Outlier& one, const char* others) {
@@ -28,9 +27,8 @@ std::string compared_with(const Outlier& one, const char* others) {
 }
 
 /// The nodes that a finding marks as bad: `names` for a FAIL, none for a WARN.
-std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> names,
-                                  const Cluster& cluster) {
-    return severity_of(one, cluster) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
+std::vector<std::string> at_fault(const Outlier& one, std::vector<std::string> names) {
+    return severity_of(one) == Severity::Fail ? std::move(names) : std::vector<std::string>{};
 }
 
 /// The name of the GPU that a rank multiplies on; empty for a processor: all of a job should be alike.
@@ -58,7 +56,7 @@ Finding slow_group(const OperationSpeed& speed, size_t group, const Outlier& one
     const std::vector<int>& ranks = speed.operation.groups[group];
     const std::vector<std::string> nodes = nodes_of(ranks, cluster);
     const bool within = nodes.size() == 1;
-    return {.severity = within ? severity_of(one, cluster) : Severity::Warn,
+    return {.severity = within ? severity_of(one) : Severity::Warn,
             .check = speed.operation.name(),
             .where = describe_ranks(ranks, cluster),
             .what = fmt::format("bus bandwidth {:.3g} GB/s, {}", speed.bus_bandwidths[group] / 1e9,
@@ -67,7 +65,7 @@ Finding slow_group(const OperationSpeed& speed, size_t group, const Outlier& one
                                "nvidia-smi topo -m); or leave the node out"
                              : "check the adapters of these nodes and the switches between them; "
                                "nccl-bench sendrecv on two of them at a time finds the slow one",
-            .bad_nodes = within ? at_fault(one, nodes, cluster) : std::vector<std::string>{}};
+            .bad_nodes = within ? at_fault(one, nodes) : std::vector<std::string>{}};
 }
 
 /// Compares a group only with groups that span the same number of nodes. If the mesh does not fit the nodes,
@@ -107,12 +105,12 @@ void compare_nodes(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
     for (const Outlier& one : slow_nodes(speeds)) {
         const std::string& name = cluster.nodes[one.index].name;
         findings.push_back(
-            {severity_of(one, cluster), kCheckNames.pairs_of_nodes, name,
+            {severity_of(one), kCheckNames.pairs_of_nodes, name,
              fmt::format("the node sends at most {:.3g} GB/s to any other node, with each rank {}",
                          speeds.nodes[one.index] / 1e9, compared_with(one, "the other nodes")),
              "check its adapters' state, rate and cables (ibstat, ethtool), and the variables that choose "
              "them; or leave the node out",
-             at_fault(one, {name}, cluster)});
+             at_fault(one, {name})});
     }
 }
 
@@ -121,14 +119,14 @@ Finding slow_rail(int node, size_t place, const Outlier& one, const Speeds& spee
                   const RanksByNode& ranks) {
     const std::string& name = cluster.nodes[node].name;
     return {
-        severity_of(one, cluster),
+        severity_of(one),
         kCheckNames.rails,
         describe_ranks({ranks.on(cluster.nodes[node])[place]->rank}, cluster),
         fmt::format("the rank sends at most {:.3g} GB/s to the ranks at its place on other nodes, {}",
                     speeds.rails[node][place] / 1e9, compared_with(one, "the same rank of other nodes")),
         "check the adapter nearest to its GPU (ibstat, nvidia-smi topo -m), the cable and the switch port; "
         "or leave the node out",
-        at_fault(one, {name}, cluster)};
+        at_fault(one, {name})};
 }
 
 /// The rates of the ranks at one place on all nodes; 0: the node has no such rank.
@@ -162,28 +160,18 @@ void compare_rails(const Speeds& speeds, const Cluster& cluster, std::vector<Fin
         return;
     }
     std::map<size_t, Severity> of_nodes;
-    for (const Outlier& one : slow_nodes(speeds)) of_nodes[one.index] = severity_of(one, cluster);
+    for (const Outlier& one : slow_nodes(speeds)) of_nodes[one.index] = severity_of(one);
     for (size_t place = 0; place < num_places(speeds); ++place) {
         for (const Outlier& one : slow_outliers(rates_at(place, speeds))) {
             const auto node = of_nodes.find(one.index);
-            if (node != of_nodes.end() && severity_of(one, cluster) <= node->second) continue;
+            if (node != of_nodes.end() && severity_of(one) <= node->second) continue;
             findings.push_back(slow_rail(static_cast<int>(one.index), place, one, speeds, cluster, ranks));
         }
     }
 }
 
-/// "n3 - n7", or "n3 - n7 (ranks 21 and 53)".
-std::string name_of(const SlowPath& path, const Cluster& cluster, const RanksByNode& ranks) {
-    const NodeFacts &first = cluster.nodes[path.first], &second = cluster.nodes[path.second];
-    const std::string nodes = fmt::format("{} - {}", first.name, second.name);
-    if (!path.rail) return nodes;
-    return fmt::format("{} (ranks {} and {})", nodes, ranks.on(first)[*path.rail]->rank,
-                       ranks.on(second)[*path.rail]->rank);
-}
-
-/// The ranks that the findings on nodes, rails and paths name.
-std::set<int> slow_between_nodes(const Speeds& speeds, const std::vector<SlowPath>& paths,
-                                 const Cluster& cluster) {
+/// The ranks that the findings on nodes and rails name.
+std::set<int> slow_between_nodes(const Speeds& speeds, const Cluster& cluster) {
     const RanksByNode ranks(cluster);
     std::set<int> slow;
     const auto add = [&](size_t node, std::optional<size_t> place) {
@@ -196,50 +184,7 @@ std::set<int> slow_between_nodes(const Speeds& speeds, const std::vector<SlowPat
     for (size_t place = 0; place < num_places(speeds); ++place) {
         for (const Outlier& one : slow_outliers(rates_at(place, speeds))) add(one.index, place);
     }
-    for (const SlowPath& path : paths) {
-        for (const int node : {path.first, path.second}) add(node, path.rail);
-    }
     return slow;
-}
-
-/// One finding for all paths. The finding marks no node as bad, because all nodes are good.
-void compare_paths(const std::vector<SlowPath>& paths, const Cluster& cluster,
-                   std::vector<Finding>& findings) {
-    if (paths.empty()) return;
-    const RanksByNode ranks(cluster);
-    std::vector<std::string> names;
-    for (const SlowPath& path : paths) names.push_back(name_of(path, cluster, ranks));
-    const SlowPath& slowest = *std::ranges::min_element(paths, {}, &SlowPath::share);
-    findings.push_back(
-        {Severity::Warn, kCheckNames.paths_between_nodes, listed(names),
-         fmt::format("the slowest of these slow paths ({}) carries {:.0f} % of the median of "
-                     "the other pairs, measured {}; both of its nodes are as fast as others "
-                     "with other partners",
-                     name_of(slowest, cluster, ranks), 100 * slowest.share,
-                     slowest.num_measurements > 1 ? "twice" : "once"),
-         "the nodes are good: check the links between the switches on these paths (ibdiagnet, "
-         "ibtracert, error counters of the switches' ports), and whether other jobs load them"});
-}
-
-PairStates states_of_pairs(const Speeds& speeds, const Cluster& cluster) {
-    return {speeds.pairs, speeds.num_pairs_before_hunt, static_cast<int>(cluster.nodes.size())};
-}
-
-/// Removes the nodes that PairStates calls good from the bad nodes of findings on pairs. A FAIL that has no
-/// bad node left becomes a WARN. A good node looks slow if each of its partners has a slow rank, although
-/// each of its own ranks was fast with one of the partners.
-void remove_good_nodes(const PairStates& states, const Cluster& cluster, std::vector<Finding>& findings) {
-    std::set<std::string> good;
-    for (size_t node = 0; node < cluster.nodes.size(); ++node) {
-        if (states.is_good(static_cast<int>(node))) good.insert(cluster.nodes[node].name);
-    }
-    for (Finding& finding : findings) {
-        const size_t num_removed =
-            std::erase_if(finding.bad_nodes, [&](const std::string& name) { return good.contains(name); });
-        if (num_removed == 0 || !finding.bad_nodes.empty()) continue;
-        finding.severity = Severity::Warn;
-        finding.what += "; but each of its ranks is fast with a partner";
-    }
 }
 
 constexpr double kMaxShare = 0.9, kMinZscore = 3.5;
@@ -283,18 +228,14 @@ void weaken_if_cut_short(const Speeds& speeds, std::vector<Finding>& findings) {
 }
 
 std::vector<Finding> compare_speeds(const Speeds& speeds, const Cluster& cluster) {
-    const PairStates states = states_of_pairs(speeds, cluster);
-    const std::vector<SlowPath> paths = states.slow_paths();
     std::vector<Finding> findings;
     compare_products(speeds, cluster, findings);
-    const std::set<int> slow_ranks = slow_between_nodes(speeds, paths, cluster);
+    const std::set<int> slow_ranks = slow_between_nodes(speeds, cluster);
     for (const OperationSpeed& speed : speeds.operations)
         compare_groups(speed, cluster, slow_ranks, findings);
     std::vector<Finding> of_pairs;
     compare_nodes(speeds, cluster, of_pairs);
     compare_rails(speeds, cluster, of_pairs);
-    remove_good_nodes(states, cluster, of_pairs);
-    compare_paths(paths, cluster, of_pairs);
     weaken_if_cut_short(speeds, of_pairs);
     append(std::move(of_pairs), findings);
     return findings;
@@ -304,7 +245,7 @@ std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluste
     std::vector<Finding> findings;
     for (const Outlier& one : slow_outliers(rates.rates)) {
         const std::vector<int> rank = {rates.ranks[one.index]};
-        const Severity severity = severity_of(one, cluster);
+        const Severity severity = severity_of(one);
         findings.push_back(
             {severity, rates.check, describe_ranks(rank, cluster),
              fmt::format("{:.3g} TFLOP/s, {}", rates.rates[one.index] / 1e12,

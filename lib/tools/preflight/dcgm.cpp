@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "base/strict_json.h"
-#include "preflight/diagnose.h"
 #include "preflight/read_facts.h"
 
 namespace argosy::preflight {
@@ -163,26 +162,6 @@ std::vector<DcgmAnswer> ask_dcgm(Dcgm questions, const Sources& sources, Calls& 
     if (questions == Dcgm::HealthAndDiagnosis && is_installed)
         answers.push_back(ask(kDiagnosis, sources, calls));
     return answers;
-}
-
-/// If a job has several nodes, and more than half of them have a fault, it may be a setting of the site.
-std::vector<Finding> check_dcgm(const Cluster& cluster) {
-    NodeFindings found(kCheckNames.dcgm, cluster.nodes.size() > 1 ? Blame::Minority : Blame::Always);
-    for (const NodeFacts& node : cluster.nodes) {
-        for (const DcgmAnswer& answer : node.dcgm) {
-            for (const DcgmAnswer::Fault& fault : answer.faults) {
-                const std::string what = fmt::format("{}: {}", answer.command, fault.what);
-                if (fault.severe) {
-                    found.add(node.name, {Severity::Fail, what,
-                                          "leave the node out; look the error up in DCGM's documentation, "
-                                          "reset the GPU or restart the node"});
-                } else {
-                    found.add(node.name, {Severity::Warn, what, "look the error up in DCGM's documentation"});
-                }
-            }
-        }
-    }
-    return found.findings(cluster);
 }
 
 }  // namespace argosy::preflight

@@ -7,8 +7,6 @@
 #include <string_view>
 #include <utility>
 
-#include "observe/peak_flops.h"
-
 namespace argosy::preflight {
 namespace {
 
@@ -25,10 +23,8 @@ constexpr Row kChecks[] = {
     {check_interfaces},
     {check_named_adapters},
     {check_adapter_links},
-    {check_num_adapters},
     {check_adapter_rates},
     {check_adapter_choice},
-    {check_adapters_after},
     {check_visible_gpus},
     {check_ranks_per_gpu},
     {.check = check_gpu_answers, .of_gpus = true},
@@ -41,8 +37,6 @@ constexpr Row kChecks[] = {
     {check_locked_memory},
     {check_shared_memory},
     {check_binding},
-    {check_shared_cpus},
-    {check_cpus_near_gpus},
     {check_dump_folder},
 };
 
@@ -69,35 +63,9 @@ constexpr NodeGap kNodeGaps[] = {
      "--timeout",
      [](const NodeFacts& node) { return node.gpus_out_of_time; }},
     {"GPUs under load", "nvidia-smi was not asked then, or did not answer in time",
-     [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_stress.empty(); }},
-    {"errors and retransmissions of adapters", "/sys/class/infiniband has no counters for a port",
-     [](const NodeFacts& node) {
-         return std::ranges::any_of(node.adapter_ports, [](const AdapterPort& port) {
-             return port.carries_data() && port.counters.empty();
-         });
-     }},
+     [](const NodeFacts& node) { return !node.gpus.empty() && node.gpus_under_load.empty(); }},
     {"the dump folder", "the job names none",
      [](const NodeFacts& node) { return !node.dump_folder.has_value(); }},
-};
-
-struct RankGap {
-    const char *what, *why;
-    bool (*has)(const StressResult&, at::ScalarType, size_t num_of_kind);
-};
-constexpr RankGap kRankGaps[] = {
-    {"sustained matrix products", "they are switched off (--sustain 0)",
-     [](const StressResult& stress, at::ScalarType, size_t) { return stress.num_products == 0; }},
-    {"sustained matrix products against the datasheet", "no peak is known for this GPU and type",
-     [](const StressResult& stress, at::ScalarType type, size_t) {
-         return !stress.bus_id.empty() && !observe::datasheet_peak(stress.device, type).known();
-     }},
-    {"results of matrix products against those of other devices", "no other device is of this kind",
-     [](const StressResult&, at::ScalarType, size_t num_of_kind) { return num_of_kind == 1; }},
-    {"results of matrix products against those of other devices",
-     "healthy processors may differ in LibTorch's products (debug.plain_operations)",
-     [](const StressResult& stress, at::ScalarType, size_t) {
-         return stress.num_products > 0 && stress.hash.empty();
-     }},
 };
 
 std::string line_of(const std::string& what, const std::string& where, const std::string& why) {
@@ -112,7 +80,7 @@ bool is_variable_of_gpus(std::string_view check) {
 
 }  // namespace
 
-std::vector<std::string> not_checked(const Cluster& cluster, at::ScalarType type) {
+std::vector<std::string> not_checked(const Cluster& cluster) {
     std::vector<std::string> lines;
     for (const NodeGap& gap : kNodeGaps) {
         std::vector<std::string> nodes;
@@ -131,18 +99,6 @@ std::vector<std::string> not_checked(const Cluster& cluster, at::ScalarType type
     }
     for (const auto& [answer, nodes] : nodes_by_answer)
         lines.push_back(line_of(answer.first, describe_nodes(nodes, cluster), answer.second));
-    std::map<std::string, size_t> num_of_kind;
-    for (const RankFacts& rank : cluster.ranks) {
-        if (rank.stress) ++num_of_kind[rank.stress->kind()];
-    }
-    for (const RankGap& gap : kRankGaps) {
-        std::vector<int> ranks;
-        for (const RankFacts& rank : cluster.ranks) {
-            if (rank.stress && gap.has(*rank.stress, type, num_of_kind[rank.stress->kind()]))
-                ranks.push_back(rank.rank);
-        }
-        if (!ranks.empty()) lines.push_back(line_of(gap.what, describe_ranks(ranks, cluster), gap.why));
-    }
     return lines;
 }
 

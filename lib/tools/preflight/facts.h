@@ -65,7 +65,7 @@ struct RankFacts {
     int64_t memlock_bytes = kUnlimited;
     std::string cpus;  // the CPUs that the rank may run on: "0-3,8"
     int num_cpus = 0;
-    std::optional<StressResult> stress = {};  // none before the measurement
+    std::optional<StressResult> load = {};  // under stress; none before the measurement
     /// None if the rank uses no GPU: a build without CUDA, --backend mpi, ARGOSY_DEVICE=cpu.
     std::optional<VisibleGpus> visible_gpus = {};
 
@@ -88,10 +88,9 @@ struct Interface {
 struct AdapterPort {
     std::string adapter;  // "mlx5_0"
     int port = 1;
-    std::string state, physical_state;        // "ACTIVE", "LinkUp"
-    std::string link_layer;                   // "InfiniBand" or "Ethernet"
-    double gigabits = 0;                      // per second
-    std::map<std::string, int64_t> counters;  // of errors and retransmissions, by the kernel's names
+    std::string state, physical_state;  // "ACTIVE", "LinkUp"
+    std::string link_layer;             // "InfiniBand" or "Ethernet"
+    double gigabits = 0;                // per second
 
     bool active() const {
         return state == "ACTIVE" && (physical_state.empty() || physical_state == "LinkUp");
@@ -106,22 +105,21 @@ struct Gpu {
     std::string bus_id, name, driver;
     std::optional<int64_t> throttle_reasons;    // NVML's bits
     std::optional<int64_t> uncorrected_errors;  // of memory, since the driver was loaded
-    std::optional<int64_t> pcie_lanes, max_pcie_lanes, pcie_generation, max_pcie_generation;
+    std::optional<int64_t> pcie_lanes, most_pcie_lanes, pcie_generation, most_pcie_generation;
     std::optional<int64_t> used_mebibytes, total_mebibytes;
-    std::string mig_mode;   // nvidia-smi's text; empty if it gives none
-    std::string uuid;       // "GPU-8932f937-..."
-    std::string near_cpus;  // the CPUs of the GPU's NUMA node: "0-15"
+    std::string mig_mode;  // nvidia-smi's text; empty if it gives none
+    std::string uuid;      // "GPU-8932f937-..."
 };
 
 /// A GPU's PCI address as the kernel writes it: 0000:3b:00.0 for nvidia-smi's 00000000:3B:00.0.
 std::string pci_address(const std::string& bus_id);
 
-/// The answer of a command of NVIDIA's DCGM about the GPUs of a node.
+/// The answer of NVIDIA's DCGM about the GPUs of a node.
 struct DcgmAnswer {
-    std::string command;  // "dcgmi diag"; "dcgmi" if it is not installed
+    std::string command;  // "dcgmi health"; "dcgmi" if it is not installed
     struct Fault {
         std::string what;     // "PCIe of GPU 3: ..."
-        bool severe = false;  // DCGM says that the GPU has failed, or is to be isolated or reset
+        bool severe = false;  // DCGM calls it a Failure
     };
     std::vector<Fault> faults = {};
     std::string not_judged = {};  // why there is no answer, and the parts that have no known form
@@ -146,54 +144,40 @@ struct NodeFacts {
     std::string gpus_problem;  // the error of nvidia-smi; empty: none
     bool has_nvidia_smi = true;
     bool gpus_hang = false;  // nvidia-smi hangs (GpuAnswer::hung)
-    bool gpus_hang_under_stress = false;
+    bool gpus_hang_under_load = false;
     bool gpus_out_of_time = false;  // in a look at rest, nvidia-smi was too slow for all calls
     std::vector<DcgmAnswer> dcgm;   // before the measurements and after them; empty without GPUs
     std::optional<FolderFacts> dump_folder;
     /// The GPUs under stress, and after all measurements. Empty if the job uses no GPUs.
-    std::vector<Gpu> gpus_under_stress, gpus_after;
-    std::optional<std::vector<AdapterPort>> adapter_ports_after;  // after all measurements; none: not read
+    std::vector<Gpu> gpus_under_load, gpus_after;
 
-    /// The GPU at an address as CUDA or nvidia-smi writes it; null if nvidia-smi has not listed it.
-    const Gpu* gpu_at(const std::string& bus_id) const;
     /// Adds a problem of nvidia-smi, unless `gpus_problem` has it already. Keeps the earlier ones, because a
     /// later problem may be more severe or less.
     void add_gpus_problem(const std::string& when, const std::string& problem);
 };
 
-/// How long the ranks have read the files of the run. If a rank was late, contents of files are not compared.
-struct InputReading {
-    double limit_seconds = 0;
-    std::vector<double> seconds = {};  // by rank; infinity: more than the limit
-
-    std::vector<int> late_ranks() const;
-    double max_seconds_in_time() const;  // 0 if all ranks are late
+/// A node of a job, with its ranks in ascending order.
+struct Node {
+    std::string name;
+    std::vector<int> ranks;
 };
 
-/// The limits below which a speed is a finding, as shares of a rate that is usual or expected. A site may
-/// move them (preflight --threshold), because a speed that means a fault on one site may be intended on
-/// another.
-struct Thresholds {
-    double peers = 0.75;      // of the median of the other ranks, groups or nodes
-    double line = 0.7;        // of line_rate(), for a WARN
-    double line_fail = 0.25;  // of line_rate(), for a FAIL
-    double nvlink = 0.5;      // of nvlink_rate()
-    /// An H200 (700 W) reaches 680 of 989 TFLOP/s in bf16 at its power limit, 69 %. A GPU at half the peak is
-    /// held back.
-    double peak = 0.5;
-};
+/// Nodes in the order of their first ranks. `names` has the node's name for each rank.
+std::vector<Node> group_by_node(const std::vector<std::string>& names);
 
-/// The facts of all ranks and nodes, and the limits of the site.
+/// The facts of all ranks and nodes.
 struct Cluster {
     std::vector<RankFacts> ranks;                   // by rank
     std::vector<NodeFacts> nodes;                   // in the order of their first ranks
-    Thresholds thresholds = {};                     // below which a speed is a finding
     std::vector<mpi::Difference> differences = {};  // of the settings and inputs of the run between ranks
-    InputReading input_reading = {};
+    std::vector<int> late_ranks = {};               // that have not read the files of the run in time
 };
 
 /// The names of the nodes of `ranks`, each once, in the order of the ranks.
 std::vector<std::string> nodes_of(const std::vector<int>& ranks, const Cluster& cluster);
+
+/// The ranks whose devices were under stress, by the kind of their device.
+std::map<std::string, std::vector<const RankFacts*>> ranks_by_kind(const Cluster& cluster);
 
 /// The ranks of each node. REQUIRES: the cluster outlives the object.
 class RanksByNode {
@@ -211,7 +195,7 @@ class RanksByNode {
 };
 
 /// The GPUs of a node that the job's ranks compute on: other GPUs may belong to another job. All GPUs, as
-/// long as no rank has named its own (RankFacts::visible_gpus, RankFacts::stress).
+/// long as no rank has named its own (RankFacts::visible_gpus, RankFacts::load).
 class UsedGpus {
   public:
     UsedGpus(const NodeFacts& node, const RanksByNode& ranks);
@@ -224,7 +208,7 @@ class UsedGpus {
 /// The number of machines that the nodes are. In tests, several nodes are one machine.
 size_t num_machines(const Cluster& cluster);
 
-/// The facts as JSON in one line, with the keys of facts.cpp, which the JSON report has as well (FORMAT.md).
+/// The facts as JSON in one line, whose keys the JSON report has as well (FORMAT.md).
 /// Bytes that are not UTF-8 become replacement characters.
 std::string pack(const RankFacts& facts);
 std::string pack(const NodeFacts& facts);

@@ -1,5 +1,5 @@
-// Collectives and exchanges of pairs of nodes whose results have wrong elements, and the nodes that corrupt
-// data.
+// Wrong results: of matrix products under stress, of collectives, and of exchanges of pairs of nodes; and the
+// nodes that compute wrongly or corrupt data.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "preflight/compare_speeds.h"
+#include "preflight/diagnose.h"
 
 namespace argosy::preflight {
 namespace {
@@ -79,7 +79,63 @@ std::vector<std::string> wrong_within(const OperationSpeed& speed, const Cluster
     return bad;
 }
 
+constexpr const char* kReplace =
+    "leave the node out; test the device with its maker's diagnosis (dcgmi diag)";
+
+Finding wrong_products(const RankFacts& rank, const std::string& difference, const Cluster& cluster) {
+    return {Severity::Fail,
+            kCheckNames.product_results,
+            describe_ranks({rank.rank}, cluster),
+            fmt::format("{} computes wrongly (silent corruption): {}", rank.load->name(), difference),
+            kReplace,
+            {rank.node}};
+}
+
+/// Compares the results of ranks with devices of one kind. If no hash has a majority, it is unknown which
+/// devices are wrong.
+void compare_hashes(const std::vector<const RankFacts*>& ranks, const Cluster& cluster,
+                    std::vector<Finding>& findings) {
+    std::map<std::string, std::vector<int>> ranks_by_hash;
+    for (const RankFacts* rank : ranks) ranks_by_hash[rank->load->hash].push_back(rank->rank);
+    if (ranks_by_hash.size() < 2) return;
+    const auto& [usual, agreeing] =
+        *std::ranges::max_element(ranks_by_hash, {}, [](const auto& entry) { return entry.second.size(); });
+    const std::string kind = ranks[0]->load->kind();
+    if (2 * agreeing.size() <= ranks.size()) {
+        std::vector<int> numbers;
+        for (const RankFacts* rank : ranks) numbers.push_back(rank->rank);
+        findings.push_back({Severity::Fail, kCheckNames.product_results, describe_ranks(numbers, cluster),
+                            fmt::format("devices of one kind ({}) have {} different results of one product, "
+                                        "and no result has a majority: some compute wrongly",
+                                        kind, ranks_by_hash.size()),
+                            "run the pre-flight with more of these nodes, so that a majority shows which "
+                            "devices are wrong"});
+        return;
+    }
+    for (const RankFacts* rank : ranks) {
+        // A device that contradicts itself has a finding of check_products() already.
+        if (rank->load->hash == usual || rank->load->num_different > 0) continue;
+        findings.push_back(wrong_products(*rank,
+                                          fmt::format("{} of {} devices of its kind ({}) have another result",
+                                                      agreeing.size(), ranks.size(), kind),
+                                          cluster));
+    }
+}
+
 }  // namespace
+
+std::vector<Finding> check_products(const Cluster& cluster) {
+    std::vector<Finding> findings;
+    for (const RankFacts& rank : cluster.ranks) {
+        if (!rank.load || rank.load->num_different == 0) continue;
+        findings.push_back(wrong_products(rank,
+                                          fmt::format("{} of {} results of one product differ from the first",
+                                                      rank.load->num_different, rank.load->num_products),
+                                          cluster));
+    }
+    for (const auto& [kind, ranks] : ranks_by_kind(cluster)) compare_hashes(ranks, cluster, findings);
+    return findings;
+}
 
 std::vector<Finding> find_wrong_results(const Speeds& speeds, const Cluster& cluster) {
     std::vector<Finding> findings;

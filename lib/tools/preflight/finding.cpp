@@ -4,18 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <iterator>
-#include <set>
 #include <string_view>
 #include <utility>
 
-#include "base/error.h"
-#include "base/log.h"
-#include "bench/collective.h"
-#include "preflight/nodes.h"
-#include "preflight/sources.h"
+#include "base/text.h"
 
 namespace argosy::preflight {
 namespace {
@@ -31,63 +24,7 @@ std::vector<std::string> runs_of(const std::vector<int>& numbers) {
     return runs;
 }
 
-/// The members of kCheckNames.
-auto all_check_names() {
-    return std::bit_cast<std::array<const char*, sizeof(CheckNames) / sizeof(const char*)>>(kCheckNames);
-}
-
-/// Checks that have left. A site's --only-warn may still name them.
-constexpr std::string_view kFormerNames[] = {"GPU compute mode",
-                                             "GPU errors in the kernel's log",
-                                             "GPU persistence",
-                                             "NVLink clique",
-                                             "NVLink registration",
-                                             "NVLinks under load",
-                                             "NVLinks",
-                                             "adapters' PCIe links",
-                                             "clocks",
-                                             "copies to the device",
-                                             "copies to the host",
-                                             "host memory",
-                                             "load",
-                                             "open files"};
-/// Limits that have left, and what judges the same now. A site's --threshold may still name them.
-constexpr std::pair<std::string_view, const char*> kFormerThresholds[] = {
-    {"clocks", "DCGM judges clocks"}, {"pcie", "'GPU PCIe link' judges links"}};
-
-/// "NCCL_ALGO", "OMPI_MCA_btl_tcp_if_include".
-bool is_variable(std::string_view name) {
-    return name.find('_') != name.npos && name.find_first_of(" ,'") == name.npos && name[0] >= 'A' &&
-           name[0] <= 'Z';
-}
-
-/// "all_gather over dp_shard".
-bool is_operation(std::string_view name) {
-    const auto collectives = bench::collectives();
-    return std::ranges::any_of(collectives, [&](const bench::Collective& one) {
-        return name.starts_with(std::string(one.name) + " over ");
-    });
-}
-
-// The hunt for bad nodes (nodes.h) calls nodes above 0.75 good, so a higher limit would mean nothing.
-constexpr Threshold kThresholds[] = {
-    {"peers", &Thresholds::peers, 0.75, "the others' median: FAIL for devices, nodes and groups in a node"},
-    {"line", &Thresholds::line, 1, "a node's adapters, between nodes: WARN"},
-    {"line-fail", &Thresholds::line_fail, 1, "the same: FAIL for data of GPUs"},
-    {"nvlink", &Thresholds::nvlink, 1, "NVLink, for collectives within a node: WARN"},
-    {"peak", &Thresholds::peak, 1, "the datasheet, for sustained products: WARN"},
-};
-
 }  // namespace
-
-bool is_check_name(const std::string& name) {
-    if (name.starts_with(kResultOf)) return is_operation(name.substr(kResultOf.size()));
-    const auto names = all_check_names();
-    return std::ranges::find(names, name) != names.end() || is_variable(name) || is_operation(name) ||
-           name.starts_with(kHistoryOf) || std::ranges::find(kFormerNames, name) != std::end(kFormerNames);
-}
-
-std::string check_names() { return fmt::format("{}", fmt::join(all_check_names(), ", ")); }
 
 const char* name(Severity severity) {
     constexpr const char* kNames[] = {"PASS", "WARN", "FAIL"};
@@ -103,30 +40,6 @@ void append(std::vector<Finding> more, std::vector<Finding>& findings) {
     std::ranges::move(more, std::back_inserter(findings));
 }
 
-std::span<const Threshold> threshold_table() { return kThresholds; }
-
-void set_threshold(const std::string& setting, Thresholds& thresholds) {
-    const size_t end = std::min(setting.find('='), setting.size());
-    const std::string name = setting.substr(0, end);
-    for (const auto& [former, now] : kFormerThresholds) {
-        if (name != former) continue;
-        spdlog::warn("--threshold {}: this limit has left with its check; {}", setting, now);
-        return;
-    }
-    const auto found = std::ranges::find(kThresholds, name, &Threshold::name);
-    if (found == std::end(kThresholds)) {
-        std::vector<std::string> names;
-        for (const Threshold& one : kThresholds) names.emplace_back(one.name);
-        throw UserError("--threshold {}: there is no limit of this name; there are {}", setting,
-                        fmt::join(names, ", "));
-    }
-    const auto value = leading_number(setting.substr(std::min(end + 1, setting.size())));
-    if (!value || *value <= 0 || *value > found->max)
-        throw UserError("--threshold {}: write {}=SHARE, above 0 and at most {}", setting, found->name,
-                        found->max);
-    thresholds.*found->value = *value;
-}
-
 void only_warn(const std::vector<std::string>& checks, std::vector<Finding>& findings) {
     for (Finding& finding : findings) {
         if (finding.severity != Severity::Fail || std::ranges::find(checks, finding.check) == checks.end())
@@ -140,6 +53,11 @@ Severity worst_severity(const std::vector<Finding>& findings) {
     Severity worst = Severity::Pass;
     for (const Finding& finding : findings) worst = std::max(worst, finding.severity);
     return worst;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+    constexpr size_t kMaxListed = 8;
+    return argosy::listed(names, kMaxListed);
 }
 
 std::string describe_ranks(const std::vector<int>& ranks, const Cluster& cluster) {

@@ -1,12 +1,11 @@
 // A finding is something that the pre-flight found wrong: where, how severe, what to change, and the nodes
-// that the next start should leave out. Also: the names of the checks and of the limits of speeds, texts that
-// name ranks and nodes, and NodeFindings, which merges equal findings of several nodes into one.
+// that the next start should leave out. Also: the names of the checks, texts that name ranks and nodes, and
+// NodeFindings, which merges equal findings of several nodes into one.
 #pragma once
 
 #include <cstddef>
 #include <map>
 #include <set>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -38,23 +37,18 @@ Severity severity_below(const Medians& usual, double value);
 /// Moves `more` to the end of `findings`.
 void append(std::vector<Finding> more, std::vector<Finding>& findings);
 
-/// The fixed names of checks. This is their only list: findings take their names from it, and --only-warn
-/// accepts these names, so no name changes, and those that have left are accepted still (finding.cpp). "Under
-/// load" in a name means under stress (facts.h).
+/// The fixed names of checks. A site's --only-warn has these names, so no name changes. "Under load" in a
+/// name means under stress (facts.h).
 struct CheckNames {
     const char* shared_memory = "/dev/shm";
     const char* argosy_version = "Argosy's version";
-    const char* cpus_near_gpus = "CPUs near the GPUs";
     const char* cpus_of_ranks = "CPUs of the ranks";
-    const char* shared_cpus = "CPUs that ranks share";
     const char* cuda_version = "CUDA version";
     const char* dcgm = "DCGM";
-    const char* gpu_pcie_generation = "GPU PCIe generation";
     const char* gpu_pcie_under_stress = "GPU PCIe link under load";
     const char* gpu_pcie = "GPU PCIe link";
     const char* gpu_clocks_under_stress = "GPU clocks under load";
     const char* gpu_clocks = "GPU clocks";
-    const char* gpu_drivers = "GPU drivers";
     const char* gpu_memory_errors_under_stress = "GPU memory errors under load";
     const char* gpu_memory_errors = "GPU memory errors";
     const char* gpu_memory_in_use = "GPU memory in use";
@@ -63,8 +57,6 @@ struct CheckNames {
     const char* mig = "MIG";
     const char* mpi_library = "MPI library";
     const char* nccl_version = "NCCL version";
-    const char* adapter_errors = "adapters' errors";
-    const char* adapter_links_under_stress = "adapters' links under load";
     const char* adapter_links = "adapters' links";
     const char* adapter_rates = "adapters' rates";
     const char* data_between_nodes = "data between nodes";
@@ -76,10 +68,8 @@ struct CheckNames {
     const char* locked_memory = "locked memory";
     const char* matrix_products = "matrix products";
     const char* num_gpus = "number of GPUs";
-    const char* num_adapters = "number of adapters";
     const char* nvidia_smi = "nvidia-smi";
     const char* pairs_of_nodes = "pairs of nodes";
-    const char* paths_between_nodes = "paths between nodes";
     const char* rails = "rails between nodes";
     const char* ranks_per_gpu = "ranks per GPU";
     const char* run_inputs = "settings and inputs of the run";
@@ -91,30 +81,14 @@ inline constexpr CheckNames kCheckNames;
 /// The starts of names that are made from others: "result of all_gather over tp", "history of rails".
 inline constexpr std::string_view kResultOf = "result of ", kHistoryOf = "history of ";
 
-/// Whether a finding's `check` may have this name: one of kCheckNames, a variable's name, an operation of the
-/// step ("all_gather over tp"), kResultOf an operation, or kHistoryOf a rate.
-bool is_check_name(const std::string& name);
-/// All names in kCheckNames, for an error message.
-std::string check_names();
-
-struct Threshold {
-    const char* name;
-    double Thresholds::*value;
-    double max;           // the largest value that set_threshold() accepts
-    const char* meaning;  // what a speed is a share of, and the level below the limit
-};
-
-std::span<const Threshold> threshold_table();
-
-/// Sets one limit: "line=0.5". UserError for another name, or a value that is not above 0 and at most
-/// Threshold::max.
-void set_threshold(const std::string& setting, Thresholds& thresholds);
-
 /// Turns the FAIL of findings of these checks into a WARN that marks no node.
 void only_warn(const std::vector<std::string>& checks, std::vector<Finding>& findings);
 
 /// The worst severity of the findings; Pass if there are none.
 Severity worst_severity(const std::vector<Finding>& findings);
+
+/// "n3", "n3, n4". Lists the first eight names and the number of the others: "n1, ..., n8 and 6 more".
+std::string listed(const std::vector<std::string>& names);
 
 /// "rank 5 on n3", "ranks 0-3, 9 on n3, n4", "all ranks"; shortened like listed(). REQUIRES: `ranks` ascend.
 std::string describe_ranks(const std::vector<int>& ranks, const Cluster& cluster);

@@ -1,17 +1,16 @@
 #include "preflight/history.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <exception>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <ranges>
 #include <string_view>
 #include <utility>
 
@@ -20,7 +19,7 @@
 #include "bench/collective.h"
 #include "comm/communicator.h"
 #include "observe/append_file.h"
-#include "preflight/compare_speeds.h"
+#include "preflight/diagnose.h"
 
 namespace argosy::preflight {
 namespace {
@@ -29,10 +28,6 @@ constexpr const char* kHistoryFormat = "argosy node history";
 constexpr int kHistoryVersion = 1;
 constexpr size_t kMinRuns = 3, kMaxRuns = 50;
 constexpr std::streamoff kMaxBytesRead = 64 << 10;  // of a file: about a hundred entries
-
-std::string utc(double time) {
-    return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(time)));
-}
 
 /// A kind of rate: its name in the history (of groups, add_groups() makes it), and its name and meaning in
 /// Prometheus.
@@ -80,9 +75,9 @@ std::string kind_of(const Report& report, size_t node) {
 /// slower. A rate that was not measured is 0, which keeps the places of the other ranks. Leaves out
 /// processors: their stress is so short that other programs disturb it.
 void add_stress(const RankFacts& rank, size_t node, const Labels& labels, std::vector<Figure>& figures) {
-    if (!rank.stress || rank.stress->bus_id.empty()) return;
-    figures.push_back({&kSustained, fmt::format("{} of {:g} s", kSustained.name, rank.stress->seconds), node,
-                       labels, rank.stress->flops_per_second});
+    if (!rank.load || rank.load->bus_id.empty()) return;
+    figures.push_back({&kSustained, fmt::format("{} of {:g} s", kSustained.name, rank.load->seconds), node,
+                       labels, rank.load->flops_per_second});
 }
 
 /// Adds the groups of a collective. The name has everything that two runs must have in common.
@@ -179,49 +174,27 @@ std::filesystem::path file_of(const Node& node, const std::filesystem::path& fol
     return folder / (name + ".jsonl");
 }
 
-/// A rate at one place of all entries that have it.
-struct Series {
-    std::vector<double> rates, times;
-};
-
-Series series_of(const std::string& name, size_t place, const HistoryEntry& now,
-                 const std::vector<HistoryEntry>& past) {
-    Series series;
-    for (const HistoryEntry& entry : past) {
+/// The newest rates at one place of the entries that have it.
+std::vector<double> past_rates(const std::string& name, size_t place, const HistoryEntry& now,
+                               const std::vector<HistoryEntry>& past) {
+    std::vector<double> rates;
+    for (const HistoryEntry& entry : past | std::views::reverse) {
         const auto found = entry.rates.find(name);
         if (entry.kind != now.kind || found == entry.rates.end() || place >= found->second.size()) continue;
         if (is_between_nodes(name) && entry.num_nodes != now.num_nodes) continue;
-        if (found->second[place] <= 0) continue;
-        series.rates.push_back(found->second[place]);
-        series.times.push_back(entry.time);
+        if (found->second[place] > 0 && rates.size() < kMaxRuns) rates.push_back(found->second[place]);
     }
-    const size_t surplus = series.rates.size() - std::min(series.rates.size(), kMaxRuns);
-    series.rates.erase(series.rates.begin(), series.rates.begin() + static_cast<ptrdiff_t>(surplus));
-    series.times.erase(series.times.begin(), series.times.begin() + static_cast<ptrdiff_t>(surplus));
-    return series;
+    return rates;
 }
 
 /// The present rate as an outlier of the past, if it is one.
-std::optional<Outlier> slower_than(const Series& past, double now) {
-    if (past.rates.size() < kMinRuns || now <= 0) return std::nullopt;
-    std::vector<double> rates = past.rates;
+std::optional<Outlier> slower_than(std::vector<double> rates, double now) {
+    if (rates.size() < kMinRuns || now <= 0) return std::nullopt;
     rates.push_back(now);
     for (const Outlier& one : slow_outliers(rates)) {
-        if (one.index == past.rates.size()) return one;
+        if (one.index + 1 == rates.size()) return one;
     }
     return std::nullopt;
-}
-
-/// "since this run; the run of 2026-11-20T10:00:00Z was not slower", or "since the run of ...". A run belongs
-/// to the slow ones if it is nearer to the present rate than to the median.
-std::string since_when(const Series& past, double now, const Outlier& slow) {
-    const double middle = (now + now / slow.share) / 2;
-    size_t num_slow = 0;
-    while (num_slow < past.rates.size() && past.rates[past.rates.size() - 1 - num_slow] < middle) ++num_slow;
-    const size_t first = past.rates.size() - num_slow;
-    if (num_slow == 0)
-        return fmt::format("since this run; the run of {} was not slower", utc(past.times.back()));
-    return fmt::format("since the run of {}, {} runs ago", utc(past.times[first]), num_slow);
 }
 
 }  // namespace
@@ -270,30 +243,28 @@ std::vector<Finding> compare_with_past(int node, const HistoryEntry& now,
     std::vector<Finding> findings;
     for (const auto& [name, rates] : now.rates) {
         std::optional<Outlier> slowest;
-        Series its_past;
+        size_t num_runs = 0;
         std::vector<int> slow_ranks;
         for (size_t place = 0; place < rates.size(); ++place) {
-            const Series series = series_of(name, place, now, past);
-            const auto slow = slower_than(series, rates[place]);
+            const std::vector<double> before = past_rates(name, place, now, past);
+            const auto slow = slower_than(before, rates[place]);
             if (!slow) continue;
             if (is_by_rank(name)) slow_ranks.push_back(report.nodes[node].ranks[place]);
             if (slowest && slowest->share <= slow->share) continue;
             slowest = Outlier{place, slow->share, slow->zscore};
-            its_past = series;
+            num_runs = before.size();
         }
         if (!slowest) continue;
-        const double rate = rates[slowest->index];
         findings.push_back(
             {Severity::Warn, std::string(kHistoryOf) + name,
              slow_ranks.empty() ? report.nodes[node].name : describe_ranks(slow_ranks, report.cluster),
-             fmt::format(
-                 "{:.3g} {}, {:.0f} % of the median of the {} last runs here (robust z-score {:.1f}), {}",
-                 rate / (is_in_flops(name) ? 1e12 : 1e9), is_in_flops(name) ? "TFLOP/s" : "GB/s",
-                 100 * slowest->share, its_past.rates.size(), slowest->zscore,
-                 since_when(its_past, rate, *slowest)),
-             "look for what changed on the node at that time (driver, firmware, cooling, power limit, "
-             "cables), "
-             "and have it repaired if its neighbours did not change"});
+             fmt::format("{:.3g} {}, {:.0f} % of the median of the {} last runs here (robust z-score {:.1f})",
+                         rates[slowest->index] / (is_in_flops(name) ? 1e12 : 1e9),
+                         is_in_flops(name) ? "TFLOP/s" : "GB/s", 100 * slowest->share, num_runs,
+                         slowest->zscore),
+             "look for what changed on the node (driver, firmware, cooling, power limit, cables), and have "
+             "it "
+             "repaired if its neighbours did not change"});
     }
     return findings;
 }

@@ -17,8 +17,7 @@ namespace {
 
 constexpr int kProductRounds = 3;        // the best round counts; the others may be disturbed
 constexpr size_t kTrialBytes = 4 << 20;  // a trial of this size predicts the time of larger operations
-constexpr double kBatches = 10;          // a batch takes this part of `seconds_each`
-constexpr double kMaxIterations = 5000;  // of a batch
+constexpr double kMaxIterations = 10000;
 constexpr size_t kMaxPairBytes = 64 << 20;
 
 class RankMeter : public Meter {
@@ -86,7 +85,7 @@ class RankMeter : public Meter {
   private:
     struct Measured {
         bench::Case kind;                // with as many bytes as the time allows
-        std::vector<double> seconds;     // time of one operation by rank, the median of its batches
+        std::vector<double> seconds;     // time of one operation by rank, the median of its iterations
         std::vector<int64_t> num_wrong;  // elements by rank
     };
 
@@ -110,19 +109,19 @@ class RankMeter : public Meter {
     }
 
     /// COLLECTIVE: each group measures on its own backend. After the trial of affordable(), the first
-    /// measurement has two iterations, verifies the result, and shows how many iterations fit into a batch.
-    /// Batches follow until the time is stable.
+    /// measurement has two iterations, verifies the result, and shows how many iterations fit into
+    /// `seconds_each`. The second has so many.
     Measured measure(const bench::Case& wanted, bench::Backend& backend) const {
-        bench::Options options{.iterations = 2, .across_ranks = bench::AcrossRanks::Max};
+        bench::Options options{.iterations = 2};
         bench::Measurement measurement(backend, world_, control_, options, wanted.bytes);
         const bench::Case kind = affordable(wanted, measurement, backend.size());
         const bench::Timing first = measurement.measure(kind, bench::Placement::OutOfPlace);
-        const double batch_seconds = options_.seconds_each / kBatches;
         // `measurement` refers to `options`
-        options.iterations = static_cast<int>(std::clamp(batch_seconds / first.seconds, 1.0, kMaxIterations));
-        const bench::Timing stable = measurement.time_until_stable(
-            kind, bench::Placement::OutOfPlace, {.max_seconds = 2 * options_.seconds_each});
-        return {kind, control_.exchange(stable.own_seconds), control_.exchange(first.own_wrong)};
+        options.iterations =
+            static_cast<int>(std::clamp(options_.seconds_each / first.slowest.mean, 1.0, kMaxIterations));
+        options.checks = 0;
+        const bench::Timing timed = measurement.measure(kind, bench::Placement::OutOfPlace);
+        return {kind, control_.exchange(timed.own_seconds), control_.exchange(first.own_wrong)};
     }
 
     /// COLLECTIVE: returns `wanted`, or the same case with fewer bytes if one operation of `wanted` would
@@ -132,7 +131,7 @@ class RankMeter : public Meter {
         if (wanted.bytes <= kTrialBytes) return wanted;
         const auto trial = bench::case_of(wanted, kTrialBytes, num_ranks);
         if (!trial) return wanted;
-        const double seconds = measurement.measure(*trial, bench::Placement::OutOfPlace).seconds;
+        const double seconds = measurement.measure(*trial, bench::Placement::OutOfPlace).slowest.mean;
         const double bytes = static_cast<double>(trial->bytes) * options_.seconds_each / seconds;
         if (bytes >= static_cast<double>(wanted.bytes)) return wanted;
         return bench::case_of(wanted, static_cast<size_t>(bytes), num_ranks).value_or(*trial);

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "cuda/device.h"
 #include "nccl/comm.h"
-#include "preflight/compare_speeds.h"
+#include "preflight/diagnose.h"
 #include "preflight/read_facts.h"
 
 namespace argosy::preflight {
@@ -114,9 +114,8 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     const Sources sources{.gpu_seconds = options.gpu_seconds(),
                           .folder_seconds = std::min(Sources{}.folder_seconds, options.timeout_seconds / 4)};
     report.cluster = gather_cluster(world, control, job, sources, options.backend, report.nodes);
-    report.cluster.thresholds = job.thresholds;
     report.cluster.differences = job.differences;
-    report.cluster.input_reading = job.input_reading;
+    report.cluster.late_ranks = job.late_ranks;
     if (world.rank() == 0) {
         report.why_not_measured = reason_not_to_measure(report.cluster);
         report.why_not_compared =
@@ -143,9 +142,9 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     } else {
         report.speeds = speeds_not_done(report.nodes, operations);
     }
-    // Also after the deadline, because counters may show what slowed the measurements.
-    if (options.deadline_seconds > 0)
-        look_again(world, control, sources, report.speeds.between_devices(), report.cluster);
+    // Also after the deadline, because errors may show what slowed the measurements.
+    if (options.deadline_seconds > 0 && report.speeds.between_devices())
+        look_again(world, control, sources, report.cluster);
     if (world.rank() == 0) set_findings(job, options.deadline_seconds, report);
     report.time = seconds_since_1970();
     report.seconds = seconds_now() - started;

@@ -16,7 +16,6 @@
 #include "mpi/comm.h"
 #include "preflight/diagnose.h"
 #include "preflight/finding.h"
-#include "preflight/nodes.h"
 #include "preflight/speed.h"
 
 namespace argosy::preflight {
@@ -27,10 +26,9 @@ struct Job {
     layout::MeshShape mesh;
     std::vector<StepLaunches> step;  // of a rank of each pipeline stage
     std::filesystem::path dump_folder;
-    std::vector<std::string> only_warn = {};  // checks whose FAIL counts as a WARN, by name
-    Thresholds thresholds = {};
+    std::vector<std::string> only_warn = {};        // checks whose FAIL counts as a WARN, by name
     std::vector<mpi::Difference> differences = {};  // of this run's settings and inputs between ranks
-    InputReading input_reading = {};
+    std::vector<int> late_ranks = {};               // that have not read the files of the run in time
 };
 
 struct Report {

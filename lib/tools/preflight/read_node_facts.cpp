@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "base/environment.h"
-#include "preflight/nodes.h"
 #include "preflight/read_facts.h"
 
 namespace argosy::preflight {
@@ -49,27 +48,6 @@ std::string state_in(const fs::path& file) {
     return std::string(trimmed(std::string_view(line).substr(line.find(':') + 1)));
 }
 
-/// Counters of a port that a healthy link does not count up. Adapters and kernels have different ones.
-/// hw_counters/out_of_sequence is not among them, because adaptive routing makes it grow.
-constexpr const char* kCounters[] = {"counters/symbol_error",
-                                     "counters/link_error_recovery",
-                                     "counters/link_downed",
-                                     "counters/port_rcv_errors",
-                                     "counters/local_link_integrity_errors",
-                                     "hw_counters/packet_seq_err",
-                                     "hw_counters/local_ack_timeout_err",
-                                     "hw_counters/rnr_nak_retry_err",
-                                     "hw_counters/roce_adp_retrans"};
-
-std::map<std::string, int64_t> read_counters(const fs::path& port) {
-    std::map<std::string, int64_t> counters;
-    for (const fs::path counter : kCounters) {
-        const auto value = leading_integer(read_line(port / counter));
-        if (value) counters[counter.filename().string()] = *value;
-    }
-    return counters;
-}
-
 AdapterPort read_port(const fs::path& adapter, int number) {
     const fs::path port = adapter / "ports" / std::to_string(number);
     return {.adapter = printable(adapter.filename().string()),
@@ -77,8 +55,7 @@ AdapterPort read_port(const fs::path& adapter, int number) {
             .state = state_in(port / "state"),
             .physical_state = state_in(port / "phys_state"),
             .link_layer = read_line(port / "link_layer"),
-            .gigabits = leading_number(read_line(port / "rate")).value_or(0),
-            .counters = read_counters(port)};
+            .gigabits = leading_number(read_line(port / "rate")).value_or(0)};
 }
 
 }  // namespace
@@ -93,10 +70,6 @@ NodeFacts read_node_facts(const Sources& sources, const fs::path& dump_folder) {
                     .adapter_ports = read_adapter_ports(sources)};
     GpuAnswer answer = look_at_gpus(sources, Dcgm::HealthAndDiagnosis);
     facts.gpus = std::move(answer.gpus);
-    for (Gpu& gpu : facts.gpus) {
-        gpu.near_cpus =
-            read_line(sources.root / "sys/bus/pci/devices" / pci_address(gpu.bus_id) / "local_cpulist");
-    }
     facts.gpus_problem = std::move(answer.problem);
     facts.has_nvidia_smi = answer.has_nvidia_smi;
     facts.gpus_hang = answer.hung;

@@ -22,7 +22,6 @@
 #include "cuda/device.h"
 #include "mpi/agreement.h"
 #include "nccl/device_id.h"
-#include "preflight/nodes.h"
 #include "preflight/read_facts.h"
 
 namespace argosy::preflight {

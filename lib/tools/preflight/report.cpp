@@ -48,7 +48,7 @@ std::string line_of(const OperationSpeed& speed) {
 std::string line_of_sustained(const Cluster& cluster) {
     std::vector<double> rates;
     for (const RankFacts& rank : cluster.ranks) {
-        if (rank.stress && rank.stress->flops_per_second > 0) rates.push_back(rank.stress->flops_per_second);
+        if (rank.load && rank.load->flops_per_second > 0) rates.push_back(rank.load->flops_per_second);
     }
     if (rates.empty()) return "";
     return fmt::format("    sustained      {} TFLOP/s a rank\n", range(rates, kTera));
@@ -141,8 +141,10 @@ std::vector<std::string> Report::bad_nodes() const {
 }
 
 std::string text_report(const Report& report) {
+    std::vector<std::string> names;
+    for (const Node& node : report.nodes) names.push_back(node.name);
     std::string text =
-        fmt::format("pre-flight of {} on {}{}\n", report.title, listed(names_of(report.nodes)),
+        fmt::format("pre-flight of {} on {}{}\n", report.title, listed(names),
                     report.speeds.library.empty() ? "" : fmt::format(" ({})", report.speeds.library));
     text += report.why_not_measured ? fmt::format("  not measured, because {}: {}\n",
                                                   *report.why_not_measured, listed(report.speeds.not_done))
@@ -151,7 +153,7 @@ std::string text_report(const Report& report) {
         text += fmt::format("{}  {}: {}: {}\n      {}\n", name(finding.severity), finding.check,
                             finding.where, finding.what, finding.remedy);
     }
-    for (const std::string& line : not_checked(report.cluster, report.type))
+    for (const std::string& line : not_checked(report.cluster))
         text += fmt::format("not checked: {}\n", line);
     const auto bad = report.bad_nodes();
     text += fmt::format("{} in {:.1f} s{}{}\n", name(report.severity()), report.seconds,
@@ -171,7 +173,7 @@ std::string json_report(const Report& report) {
                         {"verdict", name(report.severity())},
                         {"bad_nodes", report.bad_nodes()},
                         {"findings", findings},
-                        {"not_checked", not_checked(report.cluster, report.type)},
+                        {"not_checked", not_checked(report.cluster)},
                         {"speeds", speeds_json(report)},
                         {"ranks", facts_json(report.cluster.ranks)},
                         {"nodes", facts_json(report.cluster.nodes)}};

@@ -123,10 +123,6 @@ std::optional<std::string> try_read_text(const fs::path& path, size_t max_bytes)
     const Descriptor opened(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     const int file = opened.number();
     if (file < 0) return std::nullopt;
-    // The kernel's own files have size 0, so they are read from their start.
-    const off_t size = ::lseek(file, 0, SEEK_END);
-    const off_t start = size > static_cast<off_t>(max_bytes) ? size - static_cast<off_t>(max_bytes) : 0;
-    ::lseek(file, start, SEEK_SET);
     std::string text(max_bytes, '\0');
     size_t filled = 0;
     while (filled < max_bytes) {

@@ -22,7 +22,7 @@ struct Sources {
     double folder_seconds = 15;             // for the trial write to the dump folder
 };
 
-/// The last bytes of a file, at most `max_bytes`. Returns none if the file cannot be read.
+/// The first bytes of a file, at most `max_bytes`. Returns none if the file cannot be read.
 std::optional<std::string> try_read_text(const std::filesystem::path& path, size_t max_bytes = 1 << 20);
 
 /// A file's first line, trimmed and printable(). Returns an empty text if the file cannot be read.

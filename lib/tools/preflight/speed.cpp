@@ -1,13 +1,18 @@
 #include "preflight/speed.h"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "base/error.h"
 #include "bench/collective.h"
 #include "comm/communicator.h"
-#include "preflight/finding.h"
+#include "preflight/diagnose.h"
 
 namespace argosy::preflight {
 namespace {
@@ -64,44 +69,97 @@ std::vector<std::vector<int>> groups_of(const StepLaunches& one, const layout::M
     return {groups.begin(), groups.end()};
 }
 
-/// COLLECTIVE: adds a round of pairs, and updates the speeds of nodes and rails.
+/// COLLECTIVE: adds a round of pairs, and updates the speeds of rails and nodes.
 void measure_pairs(Meter& meter, const Round& round, Speeds& speeds) {
     for (PairSpeed& pair : meter.pairs(round)) {
         for (const int node : {pair.first, pair.second}) {
-            speeds.nodes[node] = std::max(speeds.nodes[node], pair.rate());
             std::vector<double>& rails = speeds.rails[node];
             for (size_t i = 0; i < std::min(rails.size(), pair.rails.size()); ++i)
                 rails[i] = std::max(rails[i], pair.rails[i]);
+            speeds.nodes[node] = std::accumulate(rails.begin(), rails.end(), 0.0);
         }
         speeds.pairs.push_back(std::move(pair));
     }
 }
 
-/// The measurements in order, up to the deadline.
-class Steps {
-  public:
-    Steps(Meter& meter, double deadline_seconds, std::vector<std::string>& not_done)
-        : meter_(meter), deadline_seconds_(deadline_seconds), not_done_(not_done) {}
+/// COLLECTIVE: whether the step with a name may begin before the deadline. If not, notes it.
+using MayBegin = std::function<bool(std::string step)>;
 
-    /// COLLECTIVE: whether the step may begin. If not, notes it.
-    bool begin(std::string step) {
-        if (meter_.seconds_passed() < deadline_seconds_) return true;
-        not_done_.push_back(std::move(step));
-        return false;
+/// By node, as speed.h describes. Nodes without a partner count as good.
+std::vector<char> good_nodes(const std::vector<PairSpeed>& pairs, size_t num_nodes) {
+    std::vector<char> good(num_nodes, 1);
+    size_t num_places = 0;
+    for (const PairSpeed& pair : pairs) num_places = std::max(num_places, pair.rails.size());
+    for (size_t place = 0; place < num_places; ++place) {
+        std::map<int, double> best;  // by node; 0: no exchange with right data
+        for (const PairSpeed& pair : pairs) {
+            if (place >= pair.rails.size()) continue;
+            for (const int node : {pair.first, pair.second})
+                best[node] = std::max(best[node], pair.num_wrong > 0 ? 0 : pair.rails[place]);
+        }
+        std::vector<double> rates;
+        for (const auto& [node, rate] : best)
+            if (rate > 0) rates.push_back(rate);
+        std::ranges::sort(rates);
+        const double min_rate = rates.empty() ? 0 : kMinShareOfPeers * rates[rates.size() * 3 / 4];
+        for (const auto& [node, rate] : best) good[node] &= rate > 0 && rate >= min_rate;
     }
+    return good;
+}
 
-  private:
-    Meter& meter_;
-    double deadline_seconds_;
-    std::vector<std::string>& not_done_;
-};
+/// The nearest good node that is free in `round` after `num_to_skip` nearer ones, or the last of fewer.
+std::optional<int> partner_for(int node, int num_to_skip, const std::vector<char>& good, const Round& round) {
+    const auto num_nodes = static_cast<int>(round.size());
+    std::optional<int> partner;
+    for (int distance = 1; distance < num_nodes; ++distance) {
+        for (const int other : {node - distance, node + distance}) {
+            if (other < 0 || other >= num_nodes || !good[other] || round[other] != other) continue;
+            partner = other;
+            if (num_to_skip-- == 0) return partner;
+        }
+    }
+    return partner;
+}
 
-/// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes and slow paths.
-/// Returns false if the deadline cut it short.
-bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, Speeds& speeds) {
+/// The next round of the hunt; none if nothing is left to find out. Gives partners to the nodes with the
+/// fewest tries: to so many that all tries fit into `num_left` rounds, or to a share of the job's nodes if
+/// that is more. Spreads the choice over the whole list, because neighbours share a switch.
+std::optional<Round> next_round(const std::vector<char>& good, int num_left, std::vector<int>& num_tries) {
+    constexpr int kNodesPerPair[] = {16, 64};  // by tries: fewer would load tapered links between switches
+    constexpr int kMaxTries = std::size(kNodesPerPair);
+    std::vector<int> waiting;
+    int fewest = kMaxTries, num_wanted = 0;
+    for (int node = 0; node < std::ssize(good); ++node) {
+        if (good[node] || num_tries[node] >= kMaxTries) continue;
+        num_wanted += kMaxTries - num_tries[node];
+        if (num_tries[node] < fewest) waiting.clear();
+        fewest = std::min(fewest, num_tries[node]);
+        if (num_tries[node] == fewest) waiting.push_back(node);
+    }
+    if (waiting.empty()) return std::nullopt;
+    const auto num_waiting = std::ssize(waiting);
+    const auto num_pairs = std::min(num_waiting, std::max(std::ssize(good) / kNodesPerPair[fewest],
+                                                          ptrdiff_t{(num_wanted + num_left - 1) / num_left}));
+    Round round(good.size());
+    std::iota(round.begin(), round.end(), 0);
+    bool any = false;
+    for (ptrdiff_t i = 0; i < num_pairs; ++i) {
+        const int node = waiting[i * num_waiting / num_pairs];
+        const auto partner = partner_for(node, num_tries[node], good, round);
+        if (!partner) continue;
+        round[node] = *partner, round[*partner] = node;
+        ++num_tries[node];
+        any = true;
+    }
+    return any ? std::optional(round) : std::nullopt;
+}
+
+/// COLLECTIVE: rounds in which every node has another partner, then the hunt for bad nodes. Returns false if
+/// the deadline cut it short.
+bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, const MayBegin& may_begin, Speeds& speeds) {
     const auto num_nodes = static_cast<int>(nodes.size());
     for (const Round& round : rounds_of_pairs(num_nodes, kRoundsOfPairs)) {
-        if (!steps.begin(kCheckNames.pairs_of_nodes)) return false;
+        if (!may_begin(kCheckNames.pairs_of_nodes)) return false;
         if (speeds.nodes.empty()) {
             speeds.nodes.resize(nodes.size());
             for (const Node& node : nodes) speeds.rails.emplace_back(node.ranks.size());
@@ -109,11 +167,12 @@ bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, S
         measure_pairs(meter, round, speeds);
     }
     speeds.num_pairs_before_hunt = speeds.pairs.size();
-    for (int num_left = max_hunt_rounds(num_nodes); num_left > 0; --num_left) {
-        const PairStates states(speeds.pairs, speeds.num_pairs_before_hunt, num_nodes);
-        const auto round = states.next_round(num_left);
+    std::vector<int> num_tries(nodes.size());
+    const int max_rounds = 3 * static_cast<int>(std::bit_width(nodes.size())) - 2;
+    for (int num_left = max_rounds; num_left > 0; --num_left) {
+        const auto round = next_round(good_nodes(speeds.pairs, nodes.size()), num_left, num_tries);
         if (!round) return true;
-        if (!steps.begin("the hunt for bad nodes and slow paths")) return false;
+        if (!may_begin("the hunt for bad nodes")) return false;
         measure_pairs(meter, *round, speeds);
     }
     return true;
@@ -124,16 +183,49 @@ bool measure_nodes(Meter& meter, const std::vector<Node>& nodes, Steps& steps, S
 Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
                       const std::vector<StepOperation>& operations, double deadline_seconds) {
     Speeds speeds;
-    Steps steps(meter, deadline_seconds, speeds.not_done);
+    const MayBegin may_begin = [&](std::string step) {
+        if (meter.seconds_passed() < deadline_seconds) return true;
+        speeds.not_done.push_back(std::move(step));
+        return false;
+    };
     speeds.library = meter.library();
     speeds.devices = meter.devices();
-    if (steps.begin(kCheckNames.matrix_products)) speeds.products = meter.products();
+    if (may_begin(kCheckNames.matrix_products)) speeds.products = meter.products();
     for (const StepOperation& operation : operations) {
-        if (steps.begin(operation.name())) speeds.operations.push_back(meter.operation(operation));
+        if (may_begin(operation.name())) speeds.operations.push_back(meter.operation(operation));
     }
-    speeds.pairs_cut_short = !measure_nodes(meter, nodes, steps, speeds);
+    speeds.pairs_cut_short = !measure_nodes(meter, nodes, may_begin, speeds);
     return speeds;
 }
+
+/// The circle method for round-robin schedules: the nodes stand in a circle, opposite nodes are partners, and
+/// from round to round all nodes but one move on by one position. If the number of nodes is odd, one position
+/// is empty, and the node opposite is alone. At first, nodes 0, 2, 4, ... stand opposite nodes 1, 3, 5, ...
+std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds) {
+    if (num_nodes < 2) return {};
+    const int places = num_nodes + num_nodes % 2, num_rounds = places - 1;
+    const int wanted = std::min(max_rounds, num_rounds);
+    std::vector<Round> rounds;
+    for (int i = 0; i < wanted; ++i) {
+        const int turn = i * num_rounds / wanted;
+        const auto at = [&](int place) {
+            const int first = place == 0 ? 0 : 1 + (place - 1 + turn) % num_rounds;
+            return first < places / 2 ? 2 * first : 2 * (places - 1 - first) + 1;
+        };
+        Round partners(places);
+        for (int place = 0; place < places / 2; ++place) {
+            const int left = at(place), right = at(places - 1 - place);
+            partners[left] = right;
+            partners[right] = left;
+        }
+        if (num_nodes % 2 == 1) partners[partners[num_nodes]] = partners[num_nodes];
+        partners.resize(num_nodes);
+        rounds.push_back(std::move(partners));
+    }
+    return rounds;
+}
+
+double PairSpeed::rate() const { return std::accumulate(rails.begin(), rails.end(), 0.0); }
 
 double SpeedOptions::gpu_seconds() const { return std::min(Sources().gpu_seconds, timeout_seconds / 2); }
 

@@ -23,7 +23,6 @@
 #include "layout/mesh_shape.h"
 #include "mpi/comm.h"
 #include "preflight/facts.h"
-#include "preflight/nodes.h"
 #include "preflight/sources.h"
 
 namespace argosy::preflight {
@@ -61,6 +60,23 @@ struct StepOperation {
 std::vector<StepOperation> step_operations(std::span<const StepLaunches> step, const layout::MeshShape& mesh,
                                            size_t max_bytes);
 
+/// Rounds in which nodes are paired. A node has a different partner in each round. If the number of nodes is
+/// odd, one node per round is alone (its own partner). The full schedule pairs every node with every other
+/// node. The function returns at most `max_rounds` rounds, spread evenly over the full schedule. In the first
+/// round, partners have neighbouring numbers: such nodes are often at the same switch.
+using Round = std::vector<int>;  // partner of each node
+std::vector<Round> rounds_of_pairs(int num_nodes, int max_rounds);
+
+/// The speed between two nodes: for the ranks at the same place on both, the bytes a second that each sends
+/// while it receives as much.
+struct PairSpeed {
+    int first, second;  // nodes; first < second
+    std::vector<double> rails = {};
+    int64_t num_wrong = 0;  // elements
+
+    double rate() const;  // the sum of the rails
+};
+
 struct SpeedOptions {
     at::ScalarType type;          // element type of the matrix products
     std::string backend;          // see bench::Options::backend
@@ -89,14 +105,13 @@ struct OperationSpeed {
 struct Speeds {
     std::vector<double> products;  // FLOP/s of each rank while all ranks compute
     std::vector<OperationSpeed> operations;
-    /// For each node, the bytes a second that all of its ranks together send to another node while they
-    /// receive as much: the maximum over several partner nodes. Empty if there is only one node.
+    /// For each node, the sum of its rails. Empty if there is only one node.
     std::vector<double> nodes;
-    /// The same for each rank of each node, which exchanges with the rank at its place on the other node.
-    /// 0: no partner had as many ranks.
+    /// For each rank of each node, the bytes a second that it sends to the rank at its place on another node
+    /// while it receives as much: the maximum over several partner nodes. 0: no partner had as many ranks.
     std::vector<std::vector<double>> rails = {};
-    /// All measured pairs, in the order of the rounds. A pair may be measured again in the hunt for bad nodes
-    /// and slow paths (nodes.h), which begins after the first `num_pairs_before_hunt` of them.
+    /// All measured pairs, in the order of the rounds. The hunt for bad nodes begins after the first
+    /// `num_pairs_before_hunt` of them.
     std::vector<PairSpeed> pairs = {};
     size_t num_pairs_before_hunt = 0;
     bool pairs_cut_short = false;            // by the deadline: perhaps a good node had only bad partners
@@ -135,8 +150,17 @@ std::unique_ptr<Meter> make_meter(const mpi::Comm& world, const bench::ControlCh
                                   const std::vector<Node>& nodes, const SpeedOptions& options,
                                   double started);
 
-/// COLLECTIVE over the meter's ranks: products, the operations, pairs of nodes, and the hunt (nodes.h), up to
-/// the deadline.
+/// COLLECTIVE over the meter's ranks, up to the deadline: products, the operations, rounds of pairs of nodes,
+/// and the hunt for bad nodes.
+///
+/// The hunt: a pair is slow or wrong because of one of its nodes, because other pairs load the links between
+/// switches, or because a link is bad. Few pairs in a quiet network show which nodes are at fault:
+/// 1. A node is good if each of its ranks, with some partner and right data, reached three quarters of the
+///    upper quartile of the nodes. The median would be too low where many nodes are bad or met bad ones.
+/// 2. A node that is not good yet gets a good partner, twice, the second time another one if there is one:
+///    the nearest by number that is free. Few nodes exchange in a round, because links between switches may
+///    carry less than all of their nodes send. A node that proves good is a partner for others.
+/// Rounds: none if all nodes are good, about 3 log2(nodes) at most.
 Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
                       const std::vector<StepOperation>& operations, double deadline_seconds);
 
@@ -148,10 +172,10 @@ Speeds measure_speeds(Meter& meter, const std::vector<Node>& nodes,
 void measure_stress(const mpi::Comm& world, const bench::ControlChannel& control, Meter& meter,
                     const SpeedOptions& options, Cluster& cluster);
 
-/// COLLECTIVE over `world`: reads the facts about nodes again that may have changed since they were first
-/// read: errors and counters of GPUs and adapters. Sets them in rank 0's `cluster`. `sources` are those of
-/// this node. nvidia-smi is only asked if the job uses GPUs, and not if it has hung before.
+/// COLLECTIVE over `world`, for a job on GPUs: reads the errors of GPUs again, which may have grown since
+/// they were first read. Sets them in rank 0's `cluster`. `sources` are those of this node. nvidia-smi is not
+/// asked if it has hung before.
 void look_again(const mpi::Comm& world, const bench::ControlChannel& control, const Sources& sources,
-                bool uses_gpus, Cluster& cluster);
+                Cluster& cluster);
 
 }  // namespace argosy::preflight

@@ -39,8 +39,8 @@ std::future<GpuAnswer> ask_during_stress(double seconds, const Sources& sources)
 void take_answer(std::future<GpuAnswer> future, NodeFacts& changes) {
     const bool in_time = future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     GpuAnswer answer = future.get();
-    if (in_time) changes.gpus_under_stress = std::move(answer.gpus);
-    changes.gpus_hang_under_stress = answer.hung;
+    if (in_time) changes.gpus_under_load = std::move(answer.gpus);
+    changes.gpus_hang_under_load = answer.hung;
     changes.gpus_problem = std::move(answer.problem);
 }
 
@@ -89,7 +89,7 @@ void gather_changes(int rank, const bench::ControlChannel& control, const NodeFa
 /// Whether nvidia-smi has hung on the node of this rank, which reports the node.
 bool hung_on_node_of(int rank, Cluster& cluster) {
     const NodeFacts* node = node_of(rank, cluster);
-    return node && (node->gpus_hang || node->gpus_hang_under_stress);
+    return node && (node->gpus_hang || node->gpus_hang_under_load);
 }
 
 }  // namespace
@@ -102,7 +102,7 @@ void measure_stress(const mpi::Comm& world, const bench::ControlChannel& control
     const Sources sources{.gpu_seconds = options.gpu_seconds()};
     const bool reports = reports_node(world.rank(), cluster);
     RankFacts own;
-    own.stress = describe_device(uses_gpus ? &devices[world.rank()] : nullptr);
+    own.load = describe_device(uses_gpus ? &devices[world.rank()] : nullptr);
     NodeFacts changes;
     control.barrier("sustained matrix products");
     if (seconds > 0) {
@@ -110,26 +110,25 @@ void measure_stress(const mpi::Comm& world, const bench::ControlChannel& control
         const bool asks =
             reports && uses_gpus && seconds >= kMinSecondsToAsk && !hung_on_node_of(world.rank(), cluster);
         if (asks) answer = ask_during_stress(seconds, sources);
-        multiply(meter.device(), options.type, seconds, *own.stress);
+        multiply(meter.device(), options.type, seconds, *own.load);
         if (asks) take_answer(std::move(answer), changes);
     }
     for (int rank = 0; const std::string& text : control.gather_texts(pack(own))) {
-        cluster.ranks[rank++].stress = unpack_rank(text).stress;
+        cluster.ranks[rank++].load = unpack_rank(text).load;
     }
     gather_changes(world.rank(), control, reports ? &changes : nullptr, cluster,
                    [](NodeFacts&& change, NodeFacts& node) {
-                       node.gpus_under_stress = std::move(change.gpus_under_stress);
-                       node.gpus_hang_under_stress = change.gpus_hang_under_stress;
+                       node.gpus_under_load = std::move(change.gpus_under_load);
+                       node.gpus_hang_under_load = change.gpus_hang_under_load;
                        node.add_gpus_problem("under load, ", change.gpus_problem);
                    });
 }
 
 void look_again(const mpi::Comm& world, const bench::ControlChannel& control, const Sources& sources,
-                bool uses_gpus, Cluster& cluster) {
+                Cluster& cluster) {
     const bool reports = reports_node(world.rank(), cluster);
     NodeFacts changes;
-    if (reports) changes.adapter_ports_after = read_adapter_ports(sources);
-    if (reports && uses_gpus && !hung_on_node_of(world.rank(), cluster)) {
+    if (reports && !hung_on_node_of(world.rank(), cluster)) {
         GpuAnswer answer = look_at_gpus(sources, Dcgm::Health);
         changes.gpus_after = std::move(answer.gpus);
         changes.gpus_problem = std::move(answer.problem);
@@ -139,7 +138,6 @@ void look_again(const mpi::Comm& world, const bench::ControlChannel& control, co
     }
     gather_changes(world.rank(), control, reports ? &changes : nullptr, cluster,
                    [](NodeFacts&& change, NodeFacts& node) {
-                       node.adapter_ports_after = std::move(change.adapter_ports_after);
                        node.gpus_after = std::move(change.gpus_after);
                        node.gpus_hang |= change.gpus_hang;
                        node.gpus_out_of_time |= change.gpus_out_of_time;

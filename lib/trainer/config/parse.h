@@ -18,7 +18,7 @@ struct PlanRequest {
     std::string device = kCpu;                  // --gpu
     int gpus_per_node = 8;                      // --gpus-per-node
     double product_share = 0;                   // --product-share; 0: that of the GPU's table
-    std::string links = {};                     // --links: files, separated by commas (plan/links.h)
+    std::string links = {};                     // --links: files, separated by commas (plan/machine.h)
     bool json = false;                          // --json
 };
 

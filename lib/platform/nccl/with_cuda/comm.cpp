@@ -112,13 +112,6 @@ void Comm::reduce_scatter(void* out, const void* in, size_t count_per_rank, Elem
           "ncclReduceScatter");
 }
 
-void Comm::reduce(void* out, const void* in, size_t count, ElementType type, Reduction reduction, int root,
-                  const cuda::Stream& stream) const {
-    check(ncclReduce(in, out, count, datatype(type), operation(reduction), root, handle_.get(),
-                     stream.handle()),
-          "ncclReduce");
-}
-
 void Comm::broadcast(void* out, const void* in, size_t count, ElementType type, int root,
                      const cuda::Stream& stream) const {
     check(ncclBroadcast(in, out, count, datatype(type), root, handle_.get(), stream.handle()),
@@ -140,27 +133,6 @@ void Comm::all_to_all(void* out, const void* in, size_t count_per_rank, ElementT
             send(part(in, peer, count_per_rank, type), count_per_rank, type, peer, stream);
             receive(part(out, peer, count_per_rank, type), count_per_rank, type, peer, stream);
         }
-    });
-}
-
-void Comm::gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                  const cuda::Stream& stream) const {
-    launch_together([&] {
-        send(in, count_per_rank, type, root, stream);
-        if (rank_ != root) return;
-        for (int peer = 0; peer < size_; ++peer) {
-            receive(part(out, peer, count_per_rank, type), count_per_rank, type, peer, stream);
-        }
-    });
-}
-
-void Comm::scatter(void* out, const void* in, size_t count_per_rank, ElementType type, int root,
-                   const cuda::Stream& stream) const {
-    launch_together([&] {
-        for (int peer = 0; rank_ == root && peer < size_; ++peer) {
-            send(part(in, peer, count_per_rank, type), count_per_rank, type, peer, stream);
-        }
-        receive(out, count_per_rank, type, root, stream);
     });
 }
 

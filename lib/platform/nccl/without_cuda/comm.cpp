@@ -21,13 +21,10 @@ Comm::Comm(const UniqueId& /*id*/, int /*size*/, int /*rank*/) { absent(); }
 void Comm::all_gather(void*, const void*, size_t, ElementType, const cuda::Stream&) const {}
 void Comm::all_reduce(void*, const void*, size_t, ElementType, Reduction, const cuda::Stream&) const {}
 void Comm::reduce_scatter(void*, const void*, size_t, ElementType, Reduction, const cuda::Stream&) const {}
-void Comm::reduce(void*, const void*, size_t, ElementType, Reduction, int, const cuda::Stream&) const {}
 void Comm::broadcast(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
 void Comm::send(const void*, size_t, ElementType, int, const cuda::Stream&) const {}
 void Comm::receive(void*, size_t, ElementType, int, const cuda::Stream&) const {}
 void Comm::all_to_all(void*, const void*, size_t, ElementType, const cuda::Stream&) const {}
-void Comm::gather(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
-void Comm::scatter(void*, const void*, size_t, ElementType, int, const cuda::Stream&) const {}
 void Comm::require_health() const {}
 std::future<void> Comm::abort() {
     return std::async(std::launch::deferred, [] {});

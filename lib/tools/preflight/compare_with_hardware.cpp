@@ -1,5 +1,5 @@
-// Compares measured speeds with what the hardware can carry: adapters and interfaces between nodes, NVLink
-// within.
+// Compares measured speeds with what the hardware can do: adapters and interfaces between nodes, NVLink
+// within, and the peak of a GPU's datasheet.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,13 +8,15 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "preflight/compare_speeds.h"
+#include "observe/peak_flops.h"
+#include "preflight/diagnose.h"
 #include "preflight/sources.h"
 
 namespace argosy::preflight {
 namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
+constexpr double kMinShareOfLine = 0.7, kMinShareOfLineOrFail = 0.25, kMinShareOfNvlink = 0.5;
 constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
 
 struct NvlinkRate {
@@ -98,9 +100,9 @@ void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vecto
     BelowLine slow, indirect;
     for (size_t i = 0; i < speeds.nodes.size(); ++i) {
         const std::optional<double> rate = line_rate(cluster.nodes[i], ranks);
-        if (!rate || speeds.nodes[i] > cluster.thresholds.line * *rate) continue;
+        if (!rate || speeds.nodes[i] > kMinShareOfLine * *rate) continue;
         const double share = speeds.nodes[i] / *rate;
-        (speeds.between_devices() && share < cluster.thresholds.line_fail ? indirect : slow)
+        (speeds.between_devices() && share < kMinShareOfLineOrFail ? indirect : slow)
             .add(cluster.nodes[i].name, share);
     }
     const size_t num_indirect = indirect.nodes.size(), num_nodes = cluster.nodes.size();
@@ -123,7 +125,7 @@ void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vec
         const NodeFacts* const node = nodes_by_name.at(nodes[0]);
         if (nodes.size() > 1 || node->gpus.empty()) continue;
         const std::optional<double> rate = nvlink_rate(node->gpus[0].name);
-        if (!rate || speed.bus_bandwidths[i] > cluster.thresholds.nvlink * *rate) continue;
+        if (!rate || speed.bus_bandwidths[i] > kMinShareOfNvlink * *rate) continue;
         slowest = slow.empty() ? speed.bus_bandwidths[i] : std::min(slowest, speed.bus_bandwidths[i]);
         wanted = *rate;
         slow.insert(slow.end(), ranks.begin(), ranks.end());
@@ -137,7 +139,53 @@ void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vec
                         "unset NCCL_P2P_DISABLE and NCCL_P2P_LEVEL"});
 }
 
+constexpr double kTeraFlops = 1e12;
+constexpr const char* kSustainedRemedy =
+    "check the device's clocks, heat and power limit under load (nvidia-smi -q -d "
+    "PERFORMANCE,POWER,CLOCK); or leave the node out";
+
+/// One WARN for all ranks whose sustained products are below the limit. `peak`: of the devices, in FLOP/s; 0:
+/// unknown. Never a FAIL, because a site may have chosen a lower power limit.
+void compare_with_peak(const std::vector<const RankFacts*>& ranks, double peak, const Cluster& cluster,
+                       std::vector<Finding>& findings) {
+    std::vector<int> below;
+    const RankFacts* slowest = nullptr;
+    // An H200 (700 W) reaches 680 of 989 TFLOP/s in bf16 at its power limit, 69 %. A GPU at half the peak is
+    // held back.
+    constexpr double kMinShare = 0.5;
+    const auto share = [&](const RankFacts* rank) { return rank->load->flops_per_second / peak; };
+    for (const RankFacts* rank : ranks) {
+        if (rank->load->flops_per_second <= 0 || peak <= 0 || share(rank) >= kMinShare) continue;
+        below.push_back(rank->rank);
+        if (!slowest || share(rank) < share(slowest)) slowest = rank;
+    }
+    if (below.empty()) return;
+    findings.push_back(
+        {Severity::Warn, kCheckNames.sustained_products, describe_ranks(below, cluster),
+         fmt::format(
+             "{} of rank {} reaches {:.3g} TFLOP/s, {:.0f} % of the datasheet's {:.3g}, below {:.0f} %",
+             slowest->load->name(), slowest->rank, slowest->load->flops_per_second / kTeraFlops,
+             100 * share(slowest), peak / kTeraFlops, 100 * kMinShare),
+         kSustainedRemedy});
+}
+
 }  // namespace
+
+std::vector<Finding> compare_stress(const Cluster& cluster, at::ScalarType type) {
+    std::vector<Finding> findings;
+    for (const auto& [kind, ranks] : ranks_by_kind(cluster)) {
+        if (ranks[0]->load->bus_id.empty()) continue;
+        RankRates among{.check = kCheckNames.sustained_products, .remedy = kSustainedRemedy};
+        for (const RankFacts* rank : ranks) {
+            among.ranks.push_back(rank->rank);
+            among.rates.push_back(rank->load->flops_per_second);
+        }
+        append(compare_ranks(among, cluster), findings);
+        const double peak = observe::datasheet_peak(ranks[0]->load->device, type).flops_per_second;
+        compare_with_peak(ranks, peak, cluster, findings);
+    }
+    return findings;
+}
 
 std::optional<double> line_rate(const NodeFacts& node, const RanksByNode& ranks) {
     const auto adapters = adapters_rate(node, ranks);
