@@ -69,6 +69,7 @@ void add_options(CommandLine& line) {
     app.add_option("--max-shard-size", line.max_file_bytes,
                    "maximum bytes of tensors in one file of hf: 5GB, 512MiB, 1000000")
         ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+        ->check(CLI::PositiveNumber)
         ->option_text("SIZE=5GB");
     app.add_flag("--force", line.force,
                  "replace DST if it is a checkpoint or a model that a conversion wrote");

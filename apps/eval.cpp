@@ -235,10 +235,12 @@ void check_ranks_of_one_text(const Options& options, const mpi::Comm* ranks) {
 
 /// A prompt as the work of ranks, which must have the same.
 eval::Work work_of(const tokenizer::Ids& prompt, const tokenizer::Tokenizer& tokenizer,
-                   const tokenizer::Ids& end_tokens) {
+                   const eval::GenerateOptions& options) {
     eval::Work work;
     work.task.file.path = "--generate";
-    work.task.documents.push_back({.record = {{"tokenizer", tokenizer.info().digest}, {"ends", end_tokens}}});
+    work.task.documents.push_back({.record = {{"tokenizer", tokenizer.info().digest},
+                                              {"ends", options.end_tokens},
+                                              {"max_new_tokens", options.max_new_tokens}}});
     work.requests.records = {prompt};
     return work;
 }
@@ -268,7 +270,7 @@ void generate(Options options, const Environment& environment, const mpi::Comm* 
                      source.spec.max_context);
         options.generate.max_new_tokens = room;
     }
-    const eval::Work work = work_of(prompt, *tokenizer, options.generate.end_tokens);
+    const eval::Work work = work_of(prompt, *tokenizer, options.generate);
     const auto model = make_model(options, source, {&work, 1}, ranks, environment);
     const bool prints = ranks == nullptr || ranks->rank() == 0;
     const double started = seconds_now();
@@ -300,6 +302,7 @@ ExitCode run(int argc, char** argv, const Environment& environment, const mpi::C
         }
         generate(options, environment, ranks);
     } else {
+        eval::task_names(options.tasks);  // says which file to bring for the name of a data set
         for (const char* needed : {"--tasks", "--output"}) {
             if (app.count(needed) == 0) throw UserError("{} is required (or --generate)", needed);
         }

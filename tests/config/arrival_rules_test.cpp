@@ -89,7 +89,6 @@ TEST(ArrivalRules, RowsAreKeysOfTorchTitan) {
                                                  "quantize.linear.float8.force_recompute_fp8_weight_in_bwd",
                                                  "quantize.linear.mx.use_fp8_dim1_cast_triton_kernel",
                                                  "experimental.custom_model_path",
-                                                 "validation.dataloader.dataset",
                                                  "validation.dataloader.dataset."};
     std::vector<Setting> settings = torchtitan_defaults();
     for (Setting& setting : read_printed_python(torchtitan_printed(), "F")) {

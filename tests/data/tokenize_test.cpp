@@ -144,6 +144,9 @@ TEST_F(Pieces, AnInterruptedJobGoesOn) {
         std::filesystem::copy_file(part, folder_ / "good");
         std::fstream(part, std::ios::in | std::ios::out | std::ios::binary).seekp(100).put('\x7f');
         EXPECT_ERROR(job.finish(), UserError, "000003.part is damaged", "remove this file");
+        std::filesystem::copy_file(folder_ / "good", part, std::filesystem::copy_options::overwrite_existing);
+        std::filesystem::resize_file(part, std::filesystem::file_size(part) - 64);  // without its last block
+        EXPECT_ERROR(job.finish(), UserError, "000003.part is damaged", "remove this file");
     }
     std::filesystem::remove(part);
     std::filesystem::copy_file(folder_ / "good", part);
@@ -182,8 +185,7 @@ TEST_F(Pieces, PartsWithoutSomeRecordsAreRefusedWhereErrorsEndTheRun) {
         const TokenizeOptions fails = options("t.h5", 100'000, 1);
         TokenizeJob job(fails, *tokenizer_);
         job.begin();
-        job.make_parts(0, 1);
-        EXPECT_ERROR(job.finish(), UserError, "--on-error skip, which left records out");
+        EXPECT_ERROR(job.make_parts(0, 1), UserError, "--on-error skip and left out 1 of its records");
     }
     EXPECT_EQ(tokenize_bytes(skips).num_skipped, 1);
 }

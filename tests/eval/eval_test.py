@@ -127,6 +127,7 @@ class Eval(EvalTest):
         self.expect_error(*good[2:], parts=["--model"])
         self.expect_error(*good[:2], *good[4:], parts=["--tasks is required"])
         self.expect_error(*good[:4], parts=["--output is required"])
+        self.expect_error(*good[:3], "hellaswag", parts=["eval fetches no data sets", "hellaswag=hellaswag.jsonl"])
         self.expect_error(*good, "--dtype", "int8", parts=["'int8'", "fp32, bf16 or fp16"])
         self.expect_error(*good, "--batch-tokens", "0", parts=["--batch-tokens"])
         self.expect_error(*good, "--device", "tpu", parts=["--device", "tpu", "auto", "gpu"])

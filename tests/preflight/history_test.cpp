@@ -149,7 +149,7 @@ TEST_F(History, HasTheRatesUnderStress) {
 
 TEST_F(History, ReadsLinesWithoutTheNumberOfNodes) {
     write_file(folder_ / "n0.jsonl",
-               "{\"format\": \"argosy node history\", \"version\": 1, \"time\": 1, \"kind\": \"A\", "
+               "{\"format\": \"argosy node history\", \"version\": 2, \"time\": 1, \"kind\": \"A\", "
                "\"rates\": {\"products\": [1]}}\n");
     ASSERT_EQ(read_history(folder_ / "n0.jsonl").size(), 1);
     EXPECT_EQ(read_history(folder_ / "n0.jsonl")[0].num_nodes, 0);

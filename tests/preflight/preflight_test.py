@@ -98,7 +98,7 @@ class Preflight(PreflightTest):
         self.assertEqual(code, 0, out + err)
         report = json.loads(self.json.read_text())
         self.assertIn(report["verdict"], ("PASS", "WARN"))
-        self.assertEqual((report["format"], report["version"], report["bad_nodes"]), ("argosy pre-flight", 2, []))
+        self.assertEqual((report["format"], report["version"], report["bad_nodes"]), ("argosy pre-flight", 3, []))
         self.assertFalse(report["speeds"]["judged"])
         self.assertEqual(len(report["speeds"]["products"]["tera_flops"]), ranks)
         self.assertEqual([(one["collective"], one["axes"], len(one["groups"])) for one in report["speeds"]["collectives"]],
@@ -170,7 +170,7 @@ class Preflight(PreflightTest):
             if report["speeds"]["judged"]:
                 entries = [json.loads(line) for line in history.read_text().splitlines()]
                 self.assertEqual([(one["format"], one["version"]) for one in entries],
-                                 [("argosy node history", 1)] * run)
+                                 [("argosy node history", 2)] * run)
                 self.assertEqual([rate / 1e12 for rate in entries[-1]["rates"]["products"]],
                                  report["speeds"]["products"]["tera_flops"])
             else:

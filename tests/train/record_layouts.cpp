@@ -10,7 +10,7 @@
 #include <bit>
 #include <cstdio>
 
-#include "base/fnv.h"
+#include "base/random.h"
 #include "support/communicator_double.h"
 #include "support/world.h"
 #include "train/tiny_run.h"

@@ -20,8 +20,8 @@ TEST(GpuState, WaitsForTheRootCauseAsLongAsTheWatchdogSays) {
     EXPECT_LT(seconds, kMaxSeconds);
 }
 
-/// Rank 0 asks for reports for up to twice `answer`, then for digests, for descriptions and for files, and no
-/// rank takes it for silent meanwhile.
+/// Rank 0 asks for reports for up to twice `answer`, then for their operations, and no rank takes it for
+/// silent meanwhile.
 TEST(Bounds, LeaveTimeForTheWholeSearch) {
     for (const int num_ranks : {1, 8, 1024, 16384, 100000}) {
         for (const double timeout : {0.5, 2.0, 600.0}) {

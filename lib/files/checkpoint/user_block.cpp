@@ -73,7 +73,8 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
         at == text.npos ? std::nullopt : parse_hash(text.substr(lines.size() + kCheckKey.size(), kHexDigits));
     const Hash found = hash_of(lines);
     const std::string_view format = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
-    if (format != kFormat && (at == text.npos || stored == found)) {
+    const bool is_version = format.find_first_not_of("0123456789.") == format.npos;
+    if (format != kFormat && is_version && (at == text.npos || stored == found)) {
         throw UserError(
             "{} is of checkpoint format {}, but this program reads {}; use the version that wrote it, or a "
             "newer one",

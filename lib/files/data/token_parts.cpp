@@ -14,14 +14,15 @@
 namespace argosy::data {
 namespace {
 
-constexpr std::string_view kPartMark = "argosy part 4\n\n\n";
+constexpr std::string_view kPartMark = "argosy part 5\n\n\n";
 constexpr const char* kPlanFile = "plan.json";
 constexpr int64_t kMaxPlanBytes = int64_t{1} << 30;
-constexpr int64_t kNoDocuments = -1;
+constexpr int64_t kNoDocuments = -1, kEnd = -2;
 
-/// What one add() has written: this header, then the arrays of EncodedDocuments.
+/// What one add() has written: this header, then the arrays of EncodedDocuments. The last block has no
+/// arrays: it counts the blocks before it, and the records that all of them left out.
 struct BlockHeader {
-    int64_t kind = kNoDocuments;  // or a RecordKind
+    int64_t kind = kNoDocuments;  // or kEnd, or a RecordKind
     int64_t num_tokens = 0, num_in_mask = 0, num_documents = 0, num_skipped = 0, num_repaired = 0;
     int64_t num_bytes = 0;  // of the arrays
     int64_t checksum = 0;   // of the header with 0 in this place, and of the arrays
@@ -48,29 +49,43 @@ std::vector<Element> take_elements(std::string_view& arrays, int64_t count) {
     return elements;
 }
 
-/// Reads the block at `offset`, and moves `offset` to its end.
-EncodedDocuments read_block(const RawFile& file, int64_t& offset) {
+[[noreturn]] void refuse_damaged(const RawFile& file) {
+    throw UserError("{} is damaged; remove this file, so that its piece is tokenized again",
+                    file.path().string());
+}
+
+RawFile open_part(const std::filesystem::path& path) {
+    RawFile file = RawFile::open_to_read(path);
+    if (!begins_with(std::string(kPartMark))(path))
+        throw UserError("{} is not a part of this version; remove its folder", path.string());
+    return file;
+}
+
+struct Block {
     BlockHeader header;
-    std::string bytes;
+    std::string arrays;
+};
+
+Block read_block(const RawFile& file, int64_t offset) {
+    Block block;
     const int64_t room = file.size_bytes() - offset - int64_t{sizeof(BlockHeader)};
-    if (room >= 0) file.read_at(offset, std::as_writable_bytes(std::span(&header, 1)));
-    const bool fits = room >= 0 && header.num_bytes >= 0 && header.num_bytes <= room;
-    if (fits) {
-        bytes.resize(header.num_bytes);
-        file.read_at(offset + int64_t{sizeof(BlockHeader)}, std::as_writable_bytes(std::span(bytes)));
-    }
-    if (!fits || checksum_of(header, bytes) != header.checksum) {
-        throw UserError("{} is damaged; remove this file, so that its piece is tokenized again",
-                        file.path().string());
-    }
-    offset += int64_t{sizeof(BlockHeader)} + header.num_bytes;
-    std::string_view arrays = bytes;
-    EncodedDocuments documents{.num_repaired = header.num_repaired};
-    documents.tokens = take_elements<uint32_t>(arrays, header.num_tokens);
-    documents.loss_mask = take_elements<uint8_t>(arrays, header.num_in_mask);
-    documents.sizes = take_elements<int64_t>(arrays, header.num_documents);
-    documents.skipped.resize(header.num_skipped);
-    if (header.kind != kNoDocuments) documents.kind = static_cast<RecordKind>(header.kind);
+    if (room < 0) refuse_damaged(file);
+    file.read_at(offset, std::as_writable_bytes(std::span(&block.header, 1)));
+    if (block.header.num_bytes < 0 || block.header.num_bytes > room) refuse_damaged(file);
+    block.arrays.resize(block.header.num_bytes);
+    file.read_at(offset + int64_t{sizeof(BlockHeader)}, std::as_writable_bytes(std::span(block.arrays)));
+    if (checksum_of(block.header, block.arrays) != block.header.checksum) refuse_damaged(file);
+    return block;
+}
+
+EncodedDocuments documents_of(const Block& block) {
+    std::string_view arrays = block.arrays;
+    EncodedDocuments documents{.num_repaired = block.header.num_repaired};
+    documents.tokens = take_elements<uint32_t>(arrays, block.header.num_tokens);
+    documents.loss_mask = take_elements<uint8_t>(arrays, block.header.num_in_mask);
+    documents.sizes = take_elements<int64_t>(arrays, block.header.num_documents);
+    documents.skipped.resize(block.header.num_skipped);
+    if (block.header.kind != kNoDocuments) documents.kind = static_cast<RecordKind>(block.header.kind);
     return documents;
 }
 
@@ -123,16 +138,37 @@ void PartWriter::add(const EncodedDocuments& documents) {
     header.checksum = checksum_of(header, arrays);
     file_.append(bytes_of<BlockHeader>({&header, 1}));
     file_.append(arrays);
+    ++num_blocks_;
+    num_skipped_ += header.num_skipped;
+}
+
+void PartWriter::commit() {
+    BlockHeader end{.kind = kEnd, .num_documents = num_blocks_, .num_skipped = num_skipped_};
+    end.checksum = checksum_of(end, "");
+    file_.append(bytes_of<BlockHeader>({&end, 1}));
+    file_.commit();
 }
 
 void read_part(const std::filesystem::path& path, const std::function<void(const EncodedDocuments&)>& take) {
-    const RawFile file = RawFile::open_to_read(path);
-    if (!begins_with(std::string(kPartMark))(path))
-        throw UserError("{} is not a part of this version; remove its folder", path.string());
-    for (int64_t offset = std::ssize(kPartMark); offset < file.size_bytes();) {
+    const RawFile file = open_part(path);
+    int64_t offset = std::ssize(kPartMark);
+    for (int64_t num_blocks = 0;; ++num_blocks) {
         throw_if_stop_requested();
-        take(read_block(file, offset));
+        const Block block = read_block(file, offset);
+        offset += int64_t{sizeof(BlockHeader)} + block.header.num_bytes;
+        if (block.header.kind == kEnd) {
+            if (block.header.num_documents != num_blocks || offset != file.size_bytes()) refuse_damaged(file);
+            return;
+        }
+        take(documents_of(block));
     }
+}
+
+int64_t num_skipped_in(const std::filesystem::path& path) {
+    const RawFile file = open_part(path);
+    const BlockHeader end = read_block(file, file.size_bytes() - int64_t{sizeof(BlockHeader)}).header;
+    if (end.kind != kEnd) refuse_damaged(file);
+    return end.num_skipped;
 }
 
 }  // namespace argosy::data

@@ -43,15 +43,19 @@ class PartWriter {
   public:
     explicit PartWriter(const std::filesystem::path& path);
     void add(const EncodedDocuments& documents);
-    void commit() { file_.commit(); }
+    void commit();
 
   private:
     PartialFile file_;
+    int64_t num_blocks_ = 0, num_skipped_ = 0;
     std::optional<RecordKind> kind_;  // of the documents so far
 };
 
 /// Reads a part: calls `take` with the documents of each add() in order, which have no `first_place`, and
 /// empty texts in `skipped`. UserError if the file is no part, or is damaged.
 void read_part(const std::filesystem::path& path, const std::function<void(const EncodedDocuments&)>& take);
+
+/// The number of records that a part has left out. UserError as in read_part(). Reads the part's last block.
+int64_t num_skipped_in(const std::filesystem::path& path);
 
 }  // namespace argosy::data

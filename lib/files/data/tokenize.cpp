@@ -228,7 +228,10 @@ void TokenizeJob::make_parts(int process, int num_processes) {
     std::vector<int64_t> own;
     int64_t bytes_to_read = 0, bytes_read = 0;
     for (int64_t piece = process; piece < std::ssize(pieces_); piece += num_processes) {
-        if (parts_.has(piece)) continue;
+        if (parts_.has(piece)) {
+            refuse_if_skipped(parts_.part_path(piece));
+            continue;
+        }
         own.push_back(piece);
         bytes_to_read += stored_bytes(pieces_[piece]);
     }
@@ -250,12 +253,6 @@ TokenizeResult TokenizeJob::finish() {
     for (int64_t piece = 0; piece < std::ssize(pieces_); ++piece) {
         const std::filesystem::path part = parts_.part_path(piece);
         read_part(part, [&](const EncodedDocuments& documents) {
-            if (!documents.skipped.empty() && options_.on_error == OnError::Fail) {
-                throw UserError(
-                    "{} is of an earlier run with --on-error skip, which left records out; say so again, or "
-                    "remove its folder",
-                    part.string());
-            }
             if (builder_->kind() && documents.kind && documents.kind != builder_->kind())
                 refuse_mixed_piece(pieces_[piece], *builder_->kind());
             builder_->add(documents);
@@ -265,6 +262,15 @@ TokenizeResult TokenizeJob::finish() {
     const TokenizeResult result = builder_->commit();
     parts_.remove();
     return result;
+}
+
+/// For a part of an earlier run.
+void TokenizeJob::refuse_if_skipped(const std::filesystem::path& part) const {
+    if (options_.on_error != OnError::Fail || num_skipped_in(part) == 0) return;
+    throw UserError(
+        "{} is of an earlier run with --on-error skip and left out {} of its records; say so again, or "
+        "remove its folder",
+        part.string(), num_skipped_in(part));
 }
 
 /// Parts do not say where their documents come from, so the piece's first documents are encoded again.

@@ -67,6 +67,7 @@ class TokenizeJob {
     std::string plan_text() const;
     void encode(const Piece& piece, int64_t bytes_before, int64_t bytes_to_read,
                 const std::function<void(const EncodedDocuments&)>& take) const;
+    void refuse_if_skipped(const std::filesystem::path& part) const;
     [[noreturn]] void refuse_mixed_piece(const Piece& piece, RecordKind before) const;
     void show_progress(int64_t done, int64_t all, int64_t num_bytes, const char* what) const;
 

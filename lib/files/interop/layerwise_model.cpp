@@ -64,7 +64,8 @@ LayerwiseModel::LayerwiseModel(const checkpoint::TensorSource& source, const mod
 model::Weights LayerwiseModel::read_unit(int64_t unit) const {
     model::Weights weights;
     const at::ScalarType type = c10::typeMetaToScalarType(options_.dtype());
-    for (const auto& [role, spec] : units_[unit]) weights[role] = read_converted(source_, spec, type);
+    for (const model::Parameter& parameter : units_[unit])
+        weights[parameter.role] = read_converted(source_, parameter.spec, type);
     for (const model::Parameter& parameter : units_[unit]) {
         at::Tensor& weight = weights[parameter.role];
         weight = weight.to(options_.device());

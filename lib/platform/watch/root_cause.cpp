@@ -327,9 +327,12 @@ std::string text_of_first_difference(const std::map<int, std::vector<StreamOps>>
         std::map<std::string, std::vector<int>> ranks_of;
         std::string place;
         double seconds_ago = 0;
+        int64_t first_kept = 0;  // by all ranks
         for (const auto& [rank, streams] : by_rank) {
             const auto stream = std::ranges::find(streams, key, &StreamOps::key);
-            if (stream == streams.end() || number < stream->first) continue;
+            if (stream == streams.end()) continue;
+            first_kept = std::max(first_kept, stream->first);
+            if (number < stream->first) continue;
             const int64_t index = number - stream->first;
             if (index >= std::ssize(stream->ops)) continue;
             const StreamOps::One& op = stream->ops[index];
@@ -340,6 +343,7 @@ std::string text_of_first_difference(const std::map<int, std::vector<StreamOps>>
         if (seconds_ago <= oldest) continue;
         oldest = seconds_ago;
         text = text_of(place, ranks_of);
+        if (first_kept > 0) text += fmt::format(" (not all ranks have kept those before {})", first_kept);
     }
     return text;
 }

@@ -114,12 +114,12 @@ struct Gpu {
 /// A GPU's PCI address as the kernel writes it: 0000:3b:00.0 for nvidia-smi's 00000000:3B:00.0.
 std::string pci_address(const std::string& bus_id);
 
-/// The answer of NVIDIA's DCGM about the GPUs of a node.
+/// The answer of a command of NVIDIA's DCGM about the GPUs of a node.
 struct DcgmAnswer {
-    std::string command;  // "dcgmi health"; "dcgmi" if it is not installed
+    std::string command;  // "dcgmi diag"; "dcgmi" if it is not installed
     struct Fault {
         std::string what;     // "PCIe of GPU 3: ..."
-        bool severe = false;  // DCGM calls it a Failure
+        bool severe = false;  // DCGM says that the GPU has failed, or is to be isolated or reset
     };
     std::vector<Fault> faults = {};
     std::string not_judged = {};  // why there is no answer, and the parts that have no known form

@@ -25,7 +25,7 @@ namespace argosy::preflight {
 namespace {
 
 constexpr const char* kHistoryFormat = "argosy node history";
-constexpr int kHistoryVersion = 1;
+constexpr int kHistoryVersion = 2;
 constexpr size_t kMinRuns = 3, kMaxRuns = 50;
 constexpr std::streamoff kMaxBytesRead = 64 << 10;  // of a file: about a hundred entries
 

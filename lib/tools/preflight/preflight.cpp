@@ -160,9 +160,11 @@ void set_findings(const Job& job, double deadline_seconds, Report& report) {
         append(compare_stress(report.cluster, report.type), report.findings);
         append(compare_with_fabric(report.speeds, report.cluster), report.findings);
     }
+    const bool has_fail = std::ranges::count(report.findings, Severity::Fail, &Finding::severity) > 0;
     for (const std::string& check : job.only_warn) {
         if (std::ranges::find(report.findings, check, &Finding::check) == report.findings.end())
-            spdlog::info("pre-flight: --only-warn: no finding is called '{}'", check);
+            spdlog::log(has_fail ? spdlog::level::warn : spdlog::level::info,
+                        "pre-flight: --only-warn: no finding is called '{}'", check);
     }
     only_warn(job.only_warn, report.findings);
     std::ranges::stable_sort(report.findings, std::ranges::greater(), &Finding::severity);

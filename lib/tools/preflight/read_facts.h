@@ -2,7 +2,7 @@
 // and a trial write to the folder that the run will write to.
 //
 // Sources: read_rank_facts.cpp for a rank and for the folder; read_node_facts.cpp for the kernel's files;
-// read_gpu_facts.cpp for nvidia-smi and DCGM.
+// read_gpu_facts.cpp for nvidia-smi; dcgm.cpp for DCGM.
 #pragma once
 
 #include <filesystem>

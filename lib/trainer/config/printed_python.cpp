@@ -215,9 +215,12 @@ class PrintedReader {
         std::string escape = next(2);
         if (escape == "\\'") return "'";
         if (escape == "\\u") escape += next(4);
-        const bool is_first_of_pair = escape.size() == 6 && std::toupper(escape[2]) == 'D' &&
-                                      escape[3] > '7' && std::toupper(escape[3]) < 'C';
+        const auto upper = [&](std::size_t i) { return std::toupper(static_cast<unsigned char>(escape[i])); };
+        const bool is_first_of_pair =
+            escape.size() == 6 && upper(2) == 'D' && escape[3] > '7' && upper(3) < 'C';
         if (is_first_of_pair) escape += next(6);
+        if (escape.size() < 2 || std::string_view("\"\\/bfnrtu").find(escape[1]) == std::string_view::npos)
+            refuse("an escape that JSON lacks");
         return parse_json('"' + escape + '"', path_).get<std::string>();
     }
 

@@ -66,7 +66,7 @@ void check_tensors(const checkpoint::TensorSource& source, std::span<const HeldS
 /// check_tensors() before reading, and those of TensorSource::read(), after which only some slabs are filled.
 void load_slabs(const checkpoint::TensorSource& source, std::span<const HeldSlab> slabs);
 
-/// The hash of a row of each of the model's matrices, of 256 at most: other weights have another hash.
+/// The hash of a row of each of at most 256 matrices: almost never that of other weights of the model.
 checkpoint::Hash hash_of_samples(const checkpoint::TensorSource& source);
 
 /// Text for the log on tensors whose stored type differs from the type in memory; empty if there are none.
