@@ -178,7 +178,7 @@ class ConvertTest(unittest.TestCase):
         self.convert("full", "f")
         some = (REFERENCE / "qwen3" / "model.safetensors").read_bytes()[-64:]
         whole = (self.folder / "f").read_bytes()
-        (self.folder / "f").write_bytes(whole.replace(some, bytes(64)))
+        (self.folder / "f").write_bytes(whole.replace(some, bytes(64), 1))
         text = self.run_program("--inspect", self.folder / "f", "--verify", code=3)
         self.assertRegex(text, r"checks +1 fault\n")
         self.run_program("--inspect", self.folder / "f")
