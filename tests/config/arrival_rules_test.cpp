@@ -88,8 +88,7 @@ TEST(ArrivalRules, RowsAreKeysOfTorchTitan) {
                                                  "quantize.linear.float8.enable",
                                                  "quantize.linear.float8.force_recompute_fp8_weight_in_bwd",
                                                  "quantize.linear.mx.use_fp8_dim1_cast_triton_kernel",
-                                                 "experimental.custom_model_path",
-                                                 "validation.dataloader.dataset."};
+                                                 "experimental.custom_model_path"};
     std::vector<Setting> settings = torchtitan_defaults();
     for (Setting& setting : read_printed_python(torchtitan_printed(), "F")) {
         setting.key = newest_name(torchtitan_table(), setting.key);

@@ -74,7 +74,7 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
     const Hash found = hash_of(lines);
     const std::string_view format = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
     const bool is_version = format.find_first_not_of("0123456789.") == format.npos;
-    if (format != kFormat && is_version && (at == text.npos || stored == found)) {
+    if (format != kFormat && (stored == found || (at == text.npos && is_version))) {
         throw UserError(
             "{} is of checkpoint format {}, but this program reads {}; use the version that wrote it, or a "
             "newer one",
