@@ -19,7 +19,7 @@ constexpr const char* kPlanFile = "plan.json";
 constexpr int64_t kMaxPlanBytes = int64_t{1} << 30;
 constexpr int64_t kNoDocuments = -1, kEnd = -2;
 
-/// What one add() has written: this header, then the arrays of EncodedDocuments. The last block has no
+/// A block is what one add() writes: this header, then the arrays of EncodedDocuments. The last block has no
 /// arrays: it counts the blocks before it, and the records that all of them left out.
 struct BlockHeader {
     int64_t kind = kNoDocuments;  // or kEnd, or a RecordKind

@@ -98,7 +98,7 @@ class RoundedSource : public TensorSource {
         if (stored.type == tensor.type) return values_.read(stored, slab, out);
         std::vector<std::byte> exact(slab.num_elements() * size_bytes(stored.type));
         values_.read(stored, slab, exact);
-        // LibTorch rounds, so that a fault of the conversion shows. It would round fp64 to bf16 twice.
+        // LibTorch rounds, so that a fault of the conversion shows; fp64 to bf16 would be rounded twice.
         if (stored.type == ElementType::Float64)
             return convert_elements(stored.type, exact, tensor.type, out);
         const auto as_tensor = [&](std::byte* elements, ElementType type) {
