@@ -40,6 +40,13 @@ int64_t checksum_of(BlockHeader header, std::string_view arrays) {
     return token_format::checksum(reinterpret_cast<const std::byte*>(block.data()), std::ssize(block));
 }
 
+/// Writes the header with its checksum, then the arrays.
+void append_block(PartialFile& file, BlockHeader header, std::string_view arrays) {
+    header.checksum = checksum_of(header, arrays);
+    file.append(bytes_of<BlockHeader>({&header, 1}));
+    file.append(arrays);
+}
+
 /// Moves the next `count` elements out of `arrays`.
 template <class Element>
 std::vector<Element> take_elements(std::string_view& arrays, int64_t count) {
@@ -128,24 +135,20 @@ void PartWriter::add(const EncodedDocuments& documents) {
     if (documents.kind) kind_ = documents.kind;
     std::string arrays(bytes_of<uint32_t>(documents.tokens));
     arrays.append(bytes_of<uint8_t>(documents.loss_mask)).append(bytes_of<int64_t>(documents.sizes));
-    BlockHeader header{.kind = documents.kind ? static_cast<int64_t>(*documents.kind) : kNoDocuments,
-                       .num_tokens = std::ssize(documents.tokens),
-                       .num_in_mask = std::ssize(documents.loss_mask),
-                       .num_documents = std::ssize(documents.sizes),
-                       .num_skipped = std::ssize(documents.skipped),
-                       .num_repaired = documents.num_repaired,
-                       .num_bytes = std::ssize(arrays)};
-    header.checksum = checksum_of(header, arrays);
-    file_.append(bytes_of<BlockHeader>({&header, 1}));
-    file_.append(arrays);
+    const BlockHeader header{.kind = documents.kind ? static_cast<int64_t>(*documents.kind) : kNoDocuments,
+                             .num_tokens = std::ssize(documents.tokens),
+                             .num_in_mask = std::ssize(documents.loss_mask),
+                             .num_documents = std::ssize(documents.sizes),
+                             .num_skipped = std::ssize(documents.skipped),
+                             .num_repaired = documents.num_repaired,
+                             .num_bytes = std::ssize(arrays)};
+    append_block(file_, header, arrays);
     ++num_blocks_;
     num_skipped_ += header.num_skipped;
 }
 
 void PartWriter::commit() {
-    BlockHeader end{.kind = kEnd, .num_documents = num_blocks_, .num_skipped = num_skipped_};
-    end.checksum = checksum_of(end, "");
-    file_.append(bytes_of<BlockHeader>({&end, 1}));
+    append_block(file_, {.kind = kEnd, .num_documents = num_blocks_, .num_skipped = num_skipped_}, "");
     file_.commit();
 }
 

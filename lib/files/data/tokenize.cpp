@@ -266,11 +266,12 @@ TokenizeResult TokenizeJob::finish() {
 
 /// For a part of an earlier run.
 void TokenizeJob::refuse_if_skipped(const std::filesystem::path& part) const {
-    if (options_.on_error != OnError::Fail || num_skipped_in(part) == 0) return;
+    const int64_t num_skipped = options_.on_error == OnError::Fail ? num_skipped_in(part) : 0;
+    if (num_skipped == 0) return;
     throw UserError(
         "{} is of an earlier run with --on-error skip and left out {} of its records; say so again, or "
         "remove its folder",
-        part.string(), num_skipped_in(part));
+        part.string(), num_skipped);
 }
 
 /// Parts do not say where their documents come from, so the piece's first documents are encoded again.
