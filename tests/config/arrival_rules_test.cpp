@@ -218,6 +218,15 @@ TEST(ArrivalRules, EachKeyOfThisProgramIsAnswered) {
     EXPECT_EQ(litgpt("training:\n  dataset_path: foo\n").config.training.dataset_path, "foo");
 }
 
+TEST(ArrivalRules, Float16IsMissingAndBfloat16Nearest) {
+    const std::string key = "training.mixed_precision_param", nearest = "; nearest: bfloat16, ";
+    const Arrival arrival = titan("[training]\nmixed_precision_param = \"float16\"\n");
+    EXPECT_TRUE(fate_of(arrival, key).starts_with("missing: ")) << fate_of(arrival, key);
+    EXPECT_NE(fate_of(arrival, key).find(nearest), std::string::npos) << fate_of(arrival, key);
+    EXPECT_EQ(arrival.config.training.mixed_precision_param, Precision::BFloat16);
+    EXPECT_TRUE(fate_of(litgpt("precision: 16-mixed\n"), "precision").starts_with("missing: "));
+}
+
 TEST(ArrivalRules, WhatAFileLeavesOutHasTheDefaultsOfTorchTitan) {
     JobConfig given = translate(ForeignProgram::TorchTitan, torchtitan_defaults()).config;
     given.model.hf_assets_path.clear();  // a folder of TorchTitan's repository
