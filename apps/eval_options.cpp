@@ -70,8 +70,8 @@ void add_task_options(CLI::App& app, Options& options) {
     app.add_flag("--log-samples", options.log_samples,
                  "also write samples_TASK.jsonl beside --output: requests and scores of records");
     app.add_option("--dtype", options.dtype,
-                   "type of the computation: fp32, bf16 or fp16, for every checkpoint type. On\n"
-                   "a GPU bf16 is many times faster, and long windows need far less memory")
+                   "type of the computation: fp32 or bf16, for every checkpoint type. On a GPU bf16\n"
+                   "is many times faster, and long windows need far less memory")
         ->capture_default_str();
     app.add_option("--device", options.device,
                    "device of the computation: cpu, gpu (the first of CUDA_VISIBLE_DEVICES), or\n"

@@ -177,7 +177,6 @@ struct Run {
                                         .tokens = sizes.global_tokens(),
                                         .memory = context.memory.of_step(),
                                         .skipped_updates = guard.num_skipped(),
-                                        .loss_scale = result.loss_scale,
                                         .seconds_allowed = limits.seconds_left(),
                                         .layer_grad_norms = result.unit_grad_norms,
                                         .validation = validated,

@@ -28,7 +28,6 @@ OF_STEP = {
     "argosy_resident_bytes": ("rss_gib", GIB, "Resident set of rank 0 at the end of the newest step."),
     "argosy_memory_retries_total": ("memory_retries", 1, "Times that rank 0's GPU was full since the process began."),
     "argosy_skipped_updates_total": ("skipped_updates", 1, "Skipped updates since the run began."),
-    "argosy_loss_scale": ("loss_scale", 1, "Loss scale of the newest step."),
 }
 OF_VALIDATION = {
     "argosy_validation_loss": ("validation_loss", 1, "Loss of the newest validation, in nats."),

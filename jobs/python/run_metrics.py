@@ -13,7 +13,7 @@ from run_record import is_number, newest_lines, objects
 
 NAMES = ("loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device",
          "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "memory_peak_gib", "memory_reserved_gib", "rss_gib",
-         "memory_retries", "skipped_updates", "loss_scale", "efficiency", "validation_loss", "validation_perplexity")
+         "memory_retries", "skipped_updates", "efficiency", "validation_loss", "validation_perplexity")
 DIGITS = 6  # of means, minima and maxima
 NEWEST_STEPS = 50  # that count, whose medians are the figures of a run
 

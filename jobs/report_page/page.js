@@ -21,7 +21,6 @@ const CURVES = [
               {key: "rss_gib", label: "resident set of the process"}]},
     {title: "Skipped updates", zero: true, quiet: true,
      series: [{key: "skipped_updates", label: "since the run began"}]},
-    {title: "Loss scale", log: true, quiet: true, series: [{key: "loss_scale", label: "loss scale"}]},
     {title: "Allocator retries", zero: true, quiet: true,
      series: [{key: "memory_retries", label: "since the process began"}]},
 ];

@@ -216,6 +216,15 @@ TEST(ArrivalRules, EachKeyOfThisProgramIsAnswered) {
     EXPECT_EQ(litgpt("training:\n  dataset_path: foo\n").config.training.dataset_path, "foo");
 }
 
+TEST(ArrivalRules, Float16IsMissingAndBfloat16Nearest) {
+    const Arrival arrival = titan("[training]\nmixed_precision_param = \"float16\"\n");
+    const std::string fate = fate_of(arrival, "training.mixed_precision_param");
+    EXPECT_TRUE(fate.starts_with("missing: ")) << fate;
+    EXPECT_NE(fate.find("; nearest: bfloat16, "), std::string::npos) << fate;
+    EXPECT_EQ(arrival.config.training.mixed_precision_param, Precision::BFloat16);
+    EXPECT_TRUE(fate_of(litgpt("precision: 16-mixed\n"), "precision").starts_with("missing: "));
+}
+
 TEST(ArrivalRules, WhatAFileLeavesOutHasTheDefaultsOfTorchTitan) {
     JobConfig given = translate(ForeignProgram::TorchTitan, torchtitan_defaults()).config;
     given.model.hf_assets_path.clear();  // a folder of TorchTitan's repository

@@ -37,6 +37,7 @@ TEST(Differences, KeysOfOtherVersionsAreNamed) {
 
 TEST(Differences, AKeyThatHasLeftIsOneOnlyIfItHadAnEffect) {
     EXPECT_EQ(differences("[compile]\nside_stream = false\n", ""), Lines());
+    EXPECT_EQ(differences("[training]\n# loss_scale_init is unset: by step size\n", ""), Lines());
     EXPECT_EQ(differences("[compile]\nside_stream = true\n", ""),
               Lines{"compile.side_stream: true then, unknown now"});
 }

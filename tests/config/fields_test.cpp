@@ -36,8 +36,6 @@ std::vector<std::string> companions(const std::string& key) {
         {"quantize.linear.float8.emulate", {"--model.converters=quantize.linear.float8"}},
         {"quantize.linear.mx.recipe_name", {"--model.converters=quantize.linear.mx"}},
         {"quantize.linear.mx.filter_fqns", {"--model.converters=quantize.linear.mx"}},
-        {"training.loss_scale_init", {"--training.mixed_precision_param=float16"}},
-        {"training.loss_scale_growth_interval", {"--training.mixed_precision_param=float16"}},
         {"training.dtype", {param, reduce}},
         {"training.mixed_precision_param", {dtype, reduce}},
         {"training.mixed_precision_reduce", {dtype, param}},

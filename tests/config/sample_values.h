@@ -48,8 +48,6 @@ inline JobConfig sample_config() {
     config.model.converters.clear();
     config.float8 = {};
     config.mx = {};
-    config.training.loss_scale_init.reset();
-    config.training.loss_scale_growth_interval.reset();
     config.training.gradient_accumulation_dtype.reset();
     config.training.dataset_path.clear();
     config.checkpoint.initial_load_model_only = true;

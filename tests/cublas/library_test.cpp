@@ -22,8 +22,8 @@ TEST(Library, HasItsVersionWithoutADevice) {
 }
 
 TEST(Library, TakesEveryDescriptorWithoutADevice) {
-    for (const ElementType type : {ElementType::BFloat16, ElementType::Float16, ElementType::Float32,
-                                   ElementType::Float64, ElementType::Float8E4M3, ElementType::Float8E5M2}) {
+    for (const ElementType type : {ElementType::BFloat16, ElementType::Float32, ElementType::Float64,
+                                   ElementType::Float8E4M3, ElementType::Float8E5M2}) {
         for (const bool bias : {false, true}) {
             const ScaleMode of_sort = bias ? ScaleMode::Line : ScaleMode::Block;
             const ScaleMode of_blocks = bias ? ScaleMode::SquareA : ScaleMode::SquareB;

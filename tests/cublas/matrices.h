@@ -19,8 +19,6 @@ inline double value_at(const void* data, int64_t index, ElementType type) {
             return static_cast<const double*>(data)[index];
         case ElementType::Float32:
             return static_cast<const float*>(data)[index];
-        case ElementType::Float16:
-            return Float16::value(static_cast<const uint16_t*>(data)[index]);
         default:
             return BFloat16::value(static_cast<const uint16_t*>(data)[index]);
     }
@@ -34,9 +32,6 @@ inline void store_at(void* data, int64_t index, ElementType type, double value) 
         case ElementType::Float32:
             static_cast<float*>(data)[index] = static_cast<float>(value);
             break;
-        case ElementType::Float16:
-            static_cast<uint16_t*>(data)[index] = Float16::rounded(static_cast<float>(value));
-            break;
         default:
             static_cast<uint16_t*>(data)[index] = BFloat16::rounded(static_cast<float>(value));
     }
@@ -49,8 +44,6 @@ inline double unit_of(ElementType type) {
             return std::ldexp(1, -53);
         case ElementType::Float32:
             return std::ldexp(1, -24);
-        case ElementType::Float16:
-            return std::ldexp(1, -11);
         default:
             return std::ldexp(1, -8);
     }

@@ -123,8 +123,8 @@ TEST(Problem, EachFieldChangesTheHash) {
         change(other);
         return other != whole && ProblemHash()(other) != ProblemHash()(whole);
     };
-    EXPECT_TRUE(differs([](Problem& p) { p.type_a = ElementType::Float16; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.type_b = ElementType::Float16; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.type_a = ElementType::Float32; }));
+    EXPECT_TRUE(differs([](Problem& p) { p.type_b = ElementType::Float32; }));
     EXPECT_TRUE(differs([](Problem& p) { p.scales = ScaleMode::Block; }));
     EXPECT_TRUE(differs([](Problem& p) { p.fast_sums = true; }));
     EXPECT_TRUE(differs([](Problem& p) { p.result_type = ElementType::Float32; }));
@@ -191,8 +191,7 @@ TEST(Float8Products, AreThoseOfTheDocumentation) {
     };
     for (const Target& target : {kHopper, kBlackwell, Target{89, 120000}})
         EXPECT_EQ(refusal(good, target), "");
-    for (const ElementType c : {Float16, Float32})
-        EXPECT_EQ(refusal(with([&](auto& p) { p.c = c; }), kHopper), "");
+    EXPECT_EQ(refusal(with([](auto& p) { p.c = Float32; }), kHopper), "");
     EXPECT_EQ(refusal(with([](auto& p) { std::swap(p.a, p.b); }), kHopper), "");
     EXPECT_EQ(refusal(with([](auto& p) { p.b = Float8E4M3; }), kHopper), "");
 

@@ -18,8 +18,7 @@ using argosy::testing::fake_gpus;
 using testing::Lie;
 using testing::OwnedMatrix;
 
-constexpr ElementType kTypes[] = {ElementType::BFloat16, ElementType::Float16, ElementType::Float32,
-                                  ElementType::Float64};
+constexpr ElementType kTypes[] = {ElementType::BFloat16, ElementType::Float32, ElementType::Float64};
 constexpr Lie kLies[] = {{.by_rows = true},
                          {.by_rows = false},
                          {.by_rows = true, .gap = 3, .offset = 1},

@@ -54,14 +54,10 @@ double value(uint8_t x) {  // float8: the bits are compared
 
 /// Tolerance of a result that is rounded to T.
 template <class T>
-constexpr double kRounding = std::is_same_v<T, BFloat16> ? 1.0 / 64
-                             : std::is_same_v<T, Half>   ? 1.0 / 512
-                                                         : 1e-4;
+constexpr double kRounding = std::is_same_v<T, BFloat16> ? 1.0 / 64 : 1e-4;
 
 template <class T>
-const char* const kName = std::is_same_v<T, BFloat16> ? "bf16"
-                          : std::is_same_v<T, Half>   ? "fp16"
-                                                      : "fp32";
+const char* const kName = std::is_same_v<T, BFloat16> ? "bf16" : "fp32";
 
 template <class T>
 std::string by_rows(int64_t row_size) {

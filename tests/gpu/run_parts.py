@@ -117,7 +117,6 @@ PARTS = {
                              "a_graph_changes_no_loss_with_the_attention_of_long_samples",
                              "recompute_and_a_search_change_no_loss"),
     "train.types": training("the same in narrow types", "Train", "bfloat16_stays_within_tolerance",
-                            "float16_trains_with_its_loss_scaled", "a_loss_scale_decreases",
                             "float8_stays_within_tolerance_and_a_graph_changes_no_bit"),
     "train.bits": training("runs on the GPU that have equal bits", "Train", "deterministic_runs_repeat_every_bit",
                            "a_graph_changes_no_bit"),

@@ -101,7 +101,7 @@ class ExportTest(unittest.TestCase):
                             ("time_ms/exposed/dp_shard", lambda line: line["time_ms"]["exposed"]["dp_shard"])):
             expected = [f"{round(1000 * times[line['step']])} {value(line)!r} {line['step']}" for line in lines]
             self.assertEqual((run / "metrics" / name).read_text().splitlines(), expected)
-        self.assertFalse((run / "metrics/loss_scale").exists())  # null in every line
+        self.assertFalse((run / "metrics/memory_reserved_gib").exists())  # null in every line
         self.assertEqual((run / "params/training.steps").read_text(), "2_000")
         self.assertEqual((run / "tags/mlflow.runName").read_text(), "my run")
         self.assertEqual(json.loads((run / "tags/argosy.mesh").read_text()), {"pp": 2, "dp_shard": 4, "tp": 4})

@@ -18,7 +18,7 @@ def line_of(step, **more):
             "datasheet_tflops": 989.0, "measured_gemm_tflops": None, "memory_peak_gib": 50.25, "rss_gib": 8.5,
             "time_ms": {"total": total, "data": times["data"], "compute": times["compute"], "optimizer": times["optimizer"],
                         "exposed": exposed, "checkpoint": 0.0, "validation": 0.0, "evaluation": 0.0, "other": times["other"]},
-            "checkpoint_stall_ms": 0.0, "skipped_updates": 0, "loss_scale": None, "memory_reserved_gib": None,
+            "checkpoint_stall_ms": 0.0, "skipped_updates": 0, "memory_reserved_gib": None,
             "memory_retries": 0, **more}
 
 

@@ -280,7 +280,7 @@ class ReportTest(PageTest):
                     "validation_step": 100, "gradient_norm": newest["grad_norm"], "skipped_updates_total": 0}
         for name, value in expected.items():
             self.assertAlmostEqual(found[f"argosy_{name}", run], value, delta=1e-9 * value, msg=name)
-        self.assertNotIn(("argosy_loss_scale", run), found)  # null
+        self.assertNotIn(("argosy_memory_reserved_bytes", run), found)  # null
         for name, value in newest["time_ms"]["exposed"].items():
             self.assertAlmostEqual(found["argosy_exposed_seconds", (*run, ("axes", name))], value / 1000)
         parts = {labels[1][1]: value for (name, labels), value in found.items() if name == "argosy_step_seconds"}

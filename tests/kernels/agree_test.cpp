@@ -115,7 +115,6 @@ class AgreeTest : public TableTest {
 TEST_P(AgreeTest, WithThePortableTable) {
     check<float>(1e-5);
     check<BFloat16>(1.0 / 128);
-    check<Half>(1.0 / 1024);
 }
 
 TEST_P(AgreeTest, SquaredNormsHaveTheSameBits) {

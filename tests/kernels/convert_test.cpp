@@ -36,44 +36,35 @@ struct Format {
         return std::abs(nearest) >= beyond ? std::copysign(INFINITY, x) : nearest;
     }
 };
-constexpr Format kBFloat16{7, 127}, kHalf{10, 15};
-
-template <class T>
-constexpr const Format& format_of() {
-    if constexpr (std::is_same_v<T, BFloat16>) return kBFloat16;
-    if constexpr (std::is_same_v<T, Half>) return kHalf;
-}
+constexpr Format kBFloat16{7, 127};
 
 /// Equal in value and sign; any NaN equals any NaN.
 bool same(double a, double b) {
     return std::isnan(a) ? std::isnan(b) : a == b && std::signbit(a) == std::signbit(b);
 }
 
-template <class T>
-std::vector<T> all_patterns() {
-    std::vector<T> patterns(1 << 16);
+std::vector<BFloat16> all_patterns() {
+    std::vector<BFloat16> patterns(1 << 16);
     for (int i = 0; i < 1 << 16; ++i) patterns[i].bits = static_cast<uint16_t>(i);
     return patterns;
 }
 
 /// Random bits; and numbers around every value of the format and around the middle between it and the next,
 /// where rounding changes direction.
-template <class T>
 std::vector<float> floats_to_round() {
     std::vector<float> floats;
     std::mt19937 random(5);
     for (int i = 0; i < 1 << 20; ++i) floats.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
     for (int i = 0; i < (1 << 16) - 1; ++i) {
-        const double low = format_of<T>().value(static_cast<uint16_t>(i));
-        const double high = format_of<T>().value(static_cast<uint16_t>(i + 1));
+        const double low = kBFloat16.value(static_cast<uint16_t>(i));
+        const double high = kBFloat16.value(static_cast<uint16_t>(i + 1));
         for (const double x : {low, (low + high) / 2}) {
             const auto middle = static_cast<float>(x);
             floats.insert(floats.end(),
                           {middle, std::nextafter(middle, INFINITY), std::nextafter(middle, -INFINITY)});
         }
     }
-    for (const double x :
-         {65504.0, 65519.99, 65520.0, 3.38e38, 3.3961e38, 3.4028235e38, 1e-45, 1e-40, 5e-8, 2.98e-8}) {
+    for (const double x : {3.38e38, 3.3961e38, 3.4028235e38, 1e-45, 1e-40}) {
         floats.insert(floats.end(), {static_cast<float>(x), static_cast<float>(-x)});
     }
     floats.insert(floats.end(),
@@ -96,34 +87,6 @@ class ConvertTest : public TableTest {
         return to;
     }
 
-    template <class T>
-    void check_widening() {
-        const auto patterns = all_patterns<T>();
-        const std::vector<float> floats = widen(patterns);
-        const std::vector<T> back = narrow<T>(floats);
-        int wrong = 0;
-        for (int i = 0; i < 1 << 16; ++i) {
-            const double expected = format_of<T>().value(patterns[i].bits);
-            wrong += !same(floats[i], expected);
-            wrong += !std::isnan(expected) && back[i].bits != patterns[i].bits;
-        }
-        EXPECT_EQ(wrong, 0);
-    }
-
-    template <class T>
-    void check_narrowing() {
-        const std::vector<float> floats = floats_to_round<T>();
-        const std::vector<T> found = narrow<T>(floats);
-        int wrong = 0;
-        for (size_t i = 0; i < floats.size(); ++i) {
-            const double got = format_of<T>().value(found[i].bits),
-                         expected = format_of<T>().rounded(floats[i]);
-            if (same(got, expected) || ++wrong > 5) continue;
-            ADD_FAILURE() << std::hexfloat << floats[i] << " became " << got << ", not " << expected;
-        }
-        EXPECT_EQ(wrong, 0) << "of " << floats.size();
-    }
-
     /// Every number of elements, and none beyond them is written.
     template <class T>
     void check_counts() {
@@ -143,19 +106,33 @@ class ConvertTest : public TableTest {
 };
 
 TEST_P(ConvertTest, EveryPatternWidensExactlyAndComesBack) {
-    check_widening<BFloat16>();
-    check_widening<Half>();
+    const std::vector<BFloat16> patterns = all_patterns();
+    const std::vector<float> floats = widen(patterns);
+    const std::vector<BFloat16> back = narrow<BFloat16>(floats);
+    int wrong = 0;
+    for (int i = 0; i < 1 << 16; ++i) {
+        const double expected = kBFloat16.value(patterns[i].bits);
+        wrong += !same(floats[i], expected);
+        wrong += !std::isnan(expected) && back[i].bits != patterns[i].bits;
+    }
+    EXPECT_EQ(wrong, 0);
 }
 
 TEST_P(ConvertTest, NarrowingRoundsToNearestTiesToEven) {
-    check_narrowing<BFloat16>();
-    check_narrowing<Half>();
+    const std::vector<float> floats = floats_to_round();
+    const std::vector<BFloat16> found = narrow<BFloat16>(floats);
+    int wrong = 0;
+    for (size_t i = 0; i < floats.size(); ++i) {
+        const double got = kBFloat16.value(found[i].bits), expected = kBFloat16.rounded(floats[i]);
+        if (same(got, expected) || ++wrong > 5) continue;
+        ADD_FAILURE() << std::hexfloat << floats[i] << " became " << got << ", not " << expected;
+    }
+    EXPECT_EQ(wrong, 0) << "of " << floats.size();
 }
 
 TEST_P(ConvertTest, AnyNumberOfElements) {
     check_counts<float>();
     check_counts<BFloat16>();
-    check_counts<Half>();
 }
 
 ARGOSY_FOR_EACH_TABLE(ConvertTest);

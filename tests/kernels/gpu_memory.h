@@ -38,10 +38,6 @@ template <>
 inline BFloat16 mark() {
     return {0x7fa5};
 }
-template <>
-inline Half mark() {
-    return {0x7da5};
-}
 /// A value too: of these only elements outside can be judged.
 template <>
 inline uint8_t mark() {

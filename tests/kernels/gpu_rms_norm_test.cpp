@@ -10,7 +10,7 @@ namespace argosy::kernels {
 namespace {
 
 constexpr float kEps = 1e-5F;
-constexpr double kSmallestHalf = 0x1p-14;  // the smallest normal number
+constexpr double kSmallest = 0x1p-14;  // errors of smaller results are relative to it
 
 struct Case {
     int64_t num_rows, row_size;
@@ -119,7 +119,7 @@ class GpuRmsNorm : public GpuTest {
         expect_near(
             "inverse_rms", inverse, [&](int64_t i) { return right.inverse[i]; }, 2e-6);
         expect_near(
-            "y", y, [&](int64_t i) { return right.y[i]; }, 4 * rounding<T>(), kSmallestHalf);
+            "y", y, [&](int64_t i) { return right.y[i]; }, 4 * rounding<T>(), kSmallest);
         const auto [dx, dweight] = in_any_order([&] { return backward(size, in, inverse, with_residual); });
         expect_near(
             "dx", dx, [&](int64_t i) { return right.dx[i]; }, 4 * rounding<T>(), 10);
@@ -129,7 +129,7 @@ class GpuRmsNorm : public GpuTest {
     }
 };
 
-using ElementTypes = ::testing::Types<float, BFloat16, Half>;
+using ElementTypes = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(GpuRmsNorm, ElementTypes);
 
 TYPED_TEST(GpuRmsNorm, MatchesPlainLoops) {

@@ -26,7 +26,7 @@ class GpuSums : public GpuTest {
         return std::tuple(sums);
     }
 };
-using ElementTypes = ::testing::Types<float, BFloat16, Half>;
+using ElementTypes = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(GpuSums, ElementTypes);
 
 TYPED_TEST(GpuSums, MatchPlainLoops) {

@@ -19,8 +19,7 @@ namespace argosy::kernels {
 /// Relative error bound of a result that is rounded once.
 template <class T>
 double rounding() {
-    if constexpr (std::is_same_v<T, float>) return 1e-6;
-    return std::is_same_v<T, BFloat16> ? 1.0 / 256 : 1.0 / 2048;
+    return std::is_same_v<T, float> ? 1e-6 : 1.0 / 256;
 }
 
 class GpuTest : public ::testing::Test {

@@ -28,7 +28,7 @@ struct TinyModel {
     /// `tells_joins`.
     Weights weights(int unit) const;
     Gradients gradients(int unit);
-    /// The loss scale as the head takes it.
+    /// The weight of a loss as the head takes it.
     at::Tensor scalar(double value) const;
 
     /// Runs the whole model forward and backward: embedding, blocks, head. Adds the gradients to `sums`.

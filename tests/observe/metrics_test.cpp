@@ -77,7 +77,6 @@ TEST(JsonLine, HasEveryKey) {
           {"other", 50.0}}},
         {"checkpoint_stall_ms", 0.0},
         {"skipped_updates", 2},
-        {"loss_scale", nullptr},
         {"memory_reserved_gib", nullptr},
         {"memory_retries", nullptr},
     };
@@ -97,12 +96,6 @@ TEST(JsonLine, HasTheCastsOfProductsIfThereAreAny) {
     JobFigures job = sample_job();
     job.product_casts = "float8 tensorwise";
     EXPECT_EQ(json::parse(json_line(sample_step(1), job))["number_types"]["products"], "float8 tensorwise");
-}
-
-TEST(JsonLine, HasTheLossScaleIfThereIsOne) {
-    StepMetrics metrics = sample_step(1);
-    metrics.loss_scale = 32768;
-    EXPECT_EQ(json::parse(json_line(metrics, sample_job()))["loss_scale"], 32768.0);
 }
 
 TEST(JsonLine, HasTheEfficiencyIfThereIsABaseline) {

@@ -300,7 +300,7 @@ class AttentionTest : public OpsTest {
         }
     }
 
-    static bool has_16_bits() { return GetParam().type == at::kBFloat16 || GetParam().type == at::kHalf; }
+    static bool has_16_bits() { return GetParam().type == at::kBFloat16; }
 
     /// All results of forward and backward.
     static std::vector<at::Tensor> results(const std::vector<at::Tensor>& in, const AttentionShape& shape,

@@ -82,7 +82,7 @@ TEST_P(RmsNormTest, NoRows) { check({0, 8}); }
 
 TEST_P(RmsNormTest, SmallAndLargeRows) {
     check({4, 33}, /*scale=*/1e-4);  // eps dominates
-    check({4, 33}, /*scale=*/std::min(1e6, GetParam().huge / 16));
+    check({4, 33}, /*scale=*/1e6);
 }
 
 TEST_P(RmsNormTest, RowOfZerosIsZero) {

@@ -210,7 +210,7 @@ TEST_P(RoundedSums, PartsRoundAsTheWhole) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, RoundedSums,
-                         ::testing::Values(Variant{"bf16", Path::Fused, at::kBFloat16, 1.0 / 128, 1e30}),
+                         ::testing::Values(Variant{"bf16", Path::Fused, at::kBFloat16, 1.0 / 128}),
                          variant_name);
 
 }  // namespace

@@ -32,8 +32,7 @@ TEST_P(SwigluTest, StridedRows) {
 }
 
 TEST_P(SwigluTest, FarGatesDoNotOverflow) {
-    const at::Tensor gate = normal({4, 8}, std::min(1e4, GetParam().huge / 64)), up = normal({4, 8}),
-                     dy = normal({4, 8});
+    const at::Tensor gate = normal({4, 8}, 1e4), up = normal({4, 8}), dy = normal({4, 8});
     const at::Tensor gate_up = at::cat({gate, up}, /*dim=*/1), dgate_up = swiglu_backward(dy, gate_up);
     // Far from 0 the gate is fully open or fully closed.
     const at::Tensor open = gate.to(at::kDouble).clamp_min(0);

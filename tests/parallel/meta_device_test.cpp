@@ -66,7 +66,7 @@ TEST_P(MetaDeviceTest, AStepTouchesNoOtherDevice) {
         const std::vector<model::Batch> batches(kMicrobatches, batch());
 
         reset_gradients(model);
-        const at::Tensor loss = executor.run(batches, /*loss_scale=*/0.5, /*update=*/0);
+        const at::Tensor loss = executor.run(batches, /*loss_weight=*/0.5, /*update=*/0);
         const at::Tensor squares = owned_squared_norms(model);
         EXPECT_LT(meter.peak_bytes() - before, 1024) << "more in the processor's memory than some numbers";
 

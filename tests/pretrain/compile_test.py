@@ -4,7 +4,6 @@ import run
 
 STEPS = {"training__steps": 20, "training__global_batch_size": 4, "lr_scheduler__warmup_steps": 3}
 BFLOAT16 = {"training__mixed_precision_param": "bfloat16"}
-FLOAT16 = {"training__mixed_precision_param": "float16"}
 SEPARATE = {"compile__enable": False}
 PLAIN = {"debug__plain_operations": True}
 
@@ -33,9 +32,6 @@ class Compile(run.PretrainTest):
     def test_bfloat16(self):
         self.assert_alike(1, 5e-3, **BFLOAT16)
         self.assert_alike(2, 5e-3, **BFLOAT16)
-
-    def test_float16(self):
-        self.assert_alike(1, 5e-3, **FLOAT16)
 
     def test_plain_operations_use_no_kernels(self):
         """The digits show the kernels' instruction set if kernels are used."""

@@ -10,7 +10,7 @@ import run
 KEYS = ["step", "loss", "grad_norm", "lr", "finite", "counts_for_speed", "tokens", "tokens_per_second", "tokens_per_second_per_device",
         "model_tflops_per_device", "mfu_causal", "mfu_noncausal", "peak_flops_source", "datasheet_tflops",
         "number_types", "compute_type_tflops", "mfu_compute_type", "measured_gemm_tflops", "memory_peak_gib", "rss_gib", "time_ms", "checkpoint_stall_ms", "skipped_updates",
-        "loss_scale", "memory_reserved_gib", "memory_retries", "compute_kinds_ms"]
+        "memory_reserved_gib", "memory_retries", "compute_kinds_ms"]
 TIMES = ["total", "data", "compute", "optimizer", "exposed", "checkpoint", "validation", "evaluation", "other"]
 PROGRESS = re.compile(r"^\d\d:\d\d:\d\d I (?:\[0\] )?step +(\d+)/(\d+)  loss", re.MULTILINE)
 

@@ -9,8 +9,6 @@ from saved import TOTAL
 NUMBER_TYPES = {
     "float32": {},
     "bfloat16": {"training__mixed_precision_param": "bfloat16"},
-    "float16": {"training__mixed_precision_param": "float16", "training__loss_scale_init": 2**30,
-                "training__loss_scale_growth_interval": 3, "training__max_nonfinite_steps": 20},
     "pure_bfloat16": {"training__dtype": "bfloat16", "training__mixed_precision_param": "bfloat16",
                       "optimizer__state_dtype": "bfloat16"},
     "bfloat16_gradients": {"training__mixed_precision_param": "bfloat16", "training__global_batch_size": 8,
@@ -33,10 +31,6 @@ class Resume(saved.SavedTest):
             done = self.train(2, name, training__steps=part * TOTAL // 3, **settings)
             self.assertIn("starts afresh" if part == 1 else f"{4 * part - 4} steps are done", done.stderr)
         self.assertEqual(self.numbers(name, str), self.numbers(f"whole_{name}", str))
-        scales = [[step["loss_scale"] for step in self.steps(dump)] for dump in (name, f"whole_{name}")]
-        self.assertEqual(*scales)
-        if name == "float16":
-            self.assertGreater(len(set(scales[0])), 2, "the scale never changed, so nothing is shown")
 
     def test_a_run_resumes_on_any_mesh(self):
         """A global batch of 8, which all these meshes can divide."""

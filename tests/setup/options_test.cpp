@@ -275,25 +275,6 @@ TEST(TrainerOptions, StatesAreOfTheTypeGiven) {
     EXPECT_EQ(options_of(config).model.precision.master, at::kBFloat16);
 }
 
-TEST(TrainerOptions, OnlyFloat16ScalesItsLoss) {
-    using enum config::Precision;
-    JobConfig config = with_batches(4, 12);
-    config.training.seq_len = 100;
-    const auto scale = [&] { return options_of(config).step.loss_scale; };
-    for (const auto type : {BFloat16, Float32}) {
-        config.training.mixed_precision_param = type;
-        EXPECT_FALSE(scale());
-    }
-    config.training.mixed_precision_param = Float16;
-    EXPECT_EQ(options_of(config).model.precision.compute, at::kHalf);
-    EXPECT_EQ(scale()->init, 8192) << "8 x 1200 tokens, rounded down to a power of two";
-    EXPECT_EQ(scale()->growth_interval, 2000);
-    config.training.loss_scale_init = 16;
-    config.training.loss_scale_growth_interval = 7;
-    EXPECT_EQ(scale()->init, 16);
-    EXPECT_EQ(scale()->growth_interval, 7);
-}
-
 TEST(TrainerOptions, WeightsAreFreedAfterEachPassExceptInAPipeline) {
     using config::ReshardAfterForward;
     for (const int degree : {1, 2}) {

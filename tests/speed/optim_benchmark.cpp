@@ -23,7 +23,6 @@ struct Types {
 };
 constexpr Types kTypes[] = {{"fp32", at::kFloat, at::kFloat, at::kFloat},
                             {"bf16_mixed", at::kFloat, at::kBFloat16, at::kFloat},
-                            {"fp16_mixed", at::kFloat, at::kHalf, at::kFloat},
                             {"bf16_mixed_and_states", at::kFloat, at::kBFloat16, at::kBFloat16},
                             {"pure_bf16", at::kBFloat16, at::kBFloat16, at::kFloat},
                             {"pure_bf16_and_states", at::kBFloat16, at::kBFloat16, at::kBFloat16}};
@@ -69,7 +68,7 @@ const bool kRegistered = [] {
     for (const Types& types : kTypes) {
         benchmark::RegisterBenchmark((std::string("adamw/") + types.name).c_str(), own, types);
     }
-    for (const Types& types : {kTypes[0], kTypes[1], kTypes[2]}) {
+    for (const Types& types : {kTypes[0], kTypes[1]}) {
         benchmark::RegisterBenchmark((std::string("adamw_libtorch/") + types.name).c_str(), libtorch, types);
     }
     return true;

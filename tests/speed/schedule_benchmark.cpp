@@ -125,7 +125,7 @@ Measured measure(comm::Communicator& world, const RankActions& actions, const Sc
         reset_gradients(model);
         over_ranks(world, 0, comm::Reduction::Max);  // all start together
         timeline = {.start = seconds_now(), .cell_seconds = sizes.seconds / 2};
-        const double loss = executor.run(batches, /*loss_scale=*/1, /*update=*/0).item<double>();
+        const double loss = executor.run(batches, /*loss_weight=*/1, /*update=*/0).item<double>();
         const double own = seconds_now() - timeline.start;
         measured.loss = over_ranks(world, loss, comm::Reduction::Sum);
         const double slowest = over_ranks(world, own, comm::Reduction::Max);

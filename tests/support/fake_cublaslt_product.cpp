@@ -22,8 +22,6 @@ double element(const void* data, int64_t index, cudaDataType_t type) {
             return static_cast<const double*>(data)[index];
         case CUDA_R_32F:
             return static_cast<const float*>(data)[index];
-        case CUDA_R_16F:
-            return Float16::value(static_cast<const uint16_t*>(data)[index]);
         case CUDA_R_8F_E4M3:
             return Float8E4M3::value(static_cast<const uint8_t*>(data)[index]);
         case CUDA_R_8F_E5M2:
@@ -46,9 +44,6 @@ void store_element(void* data, int64_t index, cudaDataType_t type, double value)
             break;
         case CUDA_R_32F:
             static_cast<float*>(data)[index] = narrow;
-            break;
-        case CUDA_R_16F:
-            static_cast<uint16_t*>(data)[index] = Float16::rounded(narrow);
             break;
         default:
             static_cast<uint16_t*>(data)[index] = BFloat16::rounded(narrow);
@@ -162,7 +157,7 @@ cublasStatus_t Call::check_types() const {
     const bool wide = operation.compute_type == CUBLAS_COMPUTE_64F && operation.scale_type == CUDA_R_64F &&
                       type == CUDA_R_64F && result == CUDA_R_64F;
     const bool narrow = operation.compute_type == CUBLAS_COMPUTE_32F && operation.scale_type == CUDA_R_32F &&
-                        (type == CUDA_R_16BF || type == CUDA_R_16F || type == CUDA_R_32F) &&
+                        (type == CUDA_R_16BF || type == CUDA_R_32F) &&
                         (result == type || result == CUDA_R_32F);
     const bool bias_fits = !has_bias() || operation.bias_type == -1 || operation.bias_type == result;
     const bool known = operation.epilogue == CUBLASLT_EPILOGUE_DEFAULT || has_bias();
@@ -176,9 +171,9 @@ cublasStatus_t Call::check_float8() const {
     const cudaDataType_t a_type = a_layout.type, b_type = b_layout.type, result = d_layout.type;
     const bool types = is_float8(a_type) && is_float8(b_type) &&
                        (a_type == CUDA_R_8F_E4M3 || b_type == CUDA_R_8F_E4M3) &&
-                       (result == CUDA_R_16BF || result == CUDA_R_16F || result == CUDA_R_32F) &&
+                       (result == CUDA_R_16BF || result == CUDA_R_32F) &&
                        operation.compute_type == CUBLAS_COMPUTE_32F && operation.scale_type == CUDA_R_32F;
-    const bool bias = !has_bias() || operation.bias_type == (result == CUDA_R_16F ? CUDA_R_16F : CUDA_R_16BF);
+    const bool bias = !has_bias() || operation.bias_type == CUDA_R_16BF;
     const bool sides = terms() % 16 == 0 && a_layout.rows % 16 == 0 && b_layout.rows % 16 == 0 &&
                        a_layout.stride % 16 == 0 && b_layout.stride % 16 == 0 && d_layout.rows % 16 == 0 &&
                        d_layout.stride * size_of(result) % 16 == 0;

@@ -32,10 +32,8 @@ void PrintTo(const Types& types, std::ostream* out) { *out << types.name; }
 constexpr Types kTypes[] = {
     {"fp32", at::kFloat, at::kFloat, at::kFloat},
     {"bf16_mixed", at::kFloat, at::kBFloat16, at::kFloat},
-    {"fp16_mixed", at::kFloat, at::kHalf, at::kFloat},
     {"bf16_states", at::kFloat, at::kFloat, at::kBFloat16},
     {"bf16_mixed_and_states", at::kFloat, at::kBFloat16, at::kBFloat16},
-    {"fp16_mixed_and_states", at::kFloat, at::kHalf, at::kBFloat16},
     {"pure_bf16", at::kBFloat16, at::kBFloat16, at::kFloat},
     {"pure_bf16_and_states", at::kBFloat16, at::kBFloat16, at::kBFloat16},
     {"bf16_gradient", at::kFloat, at::kBFloat16, at::kFloat, at::kBFloat16},

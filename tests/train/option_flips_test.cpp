@@ -31,7 +31,7 @@ std::set<std::string> names_of_options() {
     [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
     [[maybe_unused]] const auto& [rotation, balance] = context;
-    [[maybe_unused]] const auto& [max_norm, decay_all_parameters, unit_grad_norms, adamw, loss_scale] = step;
+    [[maybe_unused]] const auto& [max_norm, decay_all_parameters, unit_grad_norms, adamw] = step;
     [[maybe_unused]] const auto& [beta1, beta2, eps, weight_decay, moments, adamw_seed] = adamw;
     return {"spec",
             "master",
@@ -68,8 +68,7 @@ std::set<std::string> names_of_options() {
             "eps",
             "weight_decay",
             "moments",
-            "adamw_seed",
-            "loss_scale"};
+            "adamw_seed"};
 }
 
 struct Executed {
@@ -115,8 +114,6 @@ TrainerOptions base(const Flip& flip) {
     if (flip.before) flip.before(options);
     return options;
 }
-
-void compute_in_fp16(TrainerOptions& options) { options.model.precision.compute = at::kHalf; }
 
 void cast_products(TrainerOptions& options) { options.model.casts.recipe = ops::find_recipe("tensorwise"); }
 
@@ -173,8 +170,6 @@ std::vector<Flip> flips() {
         {"weight_decay", kOne, [](auto& o) { o.step.adamw.weight_decay = 1; }, kArithmetic},
         {"moments", kOne, [](auto& o) { o.step.adamw.moments = at::kBFloat16; }},
         {"adamw_seed", kOne, [](auto& o) { o.step.adamw.seed = 5; }, "the run's seed takes its place"},
-        {"loss_scale", kShard, [](auto& o) { o.step.loss_scale = train::LossScaleOptions{}; },
-         "the scale is a factor of the loss, which is 1 otherwise", compute_in_fp16},
     };
 }
 

@@ -145,62 +145,6 @@ TEST(NonfiniteLoss, EitherTotalIsEnough) {
     EXPECT_GT(largest_difference(run.weights(), before).relative, 0);
 }
 
-constexpr parallel::Precision kHalf{at::kFloat, at::kHalf, at::kFloat};
-
-TinyRun half_run(const Layout& layout, const train::LossScaleOptions& scale) {
-    return TinyRun({.layout = layout, .precision = kHalf, .max_norm = 0.5, .loss_scale = scale}, world());
-}
-
-TEST(LossScale, AnOverflowSkipsTheUpdateAndHalvesTheScale) {
-    for (const Layout& layout : layouts()) {
-        SCOPED_TRACE(layout.name);
-        TinyRun run = half_run(layout, {.init = std::ldexp(1, 30), .growth_interval = 1000});
-        const NamedTensors before = run.weights();
-        train::StepResult result = run.train(0);
-        for (double scale = std::ldexp(1, 30); result.skipped; scale /= 2, result = run.train(0)) {
-            EXPECT_TRUE(std::isfinite(result.loss));
-            EXPECT_FALSE(std::isfinite(result.grad_norm));
-            EXPECT_TRUE(result.lowered_loss_scale);
-            ASSERT_EQ(result.loss_scale, scale);
-            expect_same_bits(run.weights(), before);
-        }
-        EXPECT_GT(*result.loss_scale, 1024);
-        EXPECT_LT(*result.loss_scale, std::ldexp(1, 30));
-        EXPECT_FALSE(result.lowered_loss_scale);
-        TinyRun exact = tiny_run(layout, 0.5);
-        EXPECT_NEAR(result.grad_norm / exact.train(0).grad_norm, 1, 0.01);
-        EXPECT_GT(largest_difference(run.weights(), before).relative, 0);
-    }
-}
-
-TEST(LossScale, ItsSizeAndGrowthDoNotShowInTheUpdates) {
-    TinyRun constant = half_run(layouts()[0], {.init = 1024, .growth_interval = 1000}),
-            growing = half_run(layouts()[0], {.init = 256, .growth_interval = 1});
-    for (int step = 0; step < 4; ++step) {
-        const train::StepResult expected = constant.train(step), found = growing.train(step);
-        EXPECT_EQ(found.loss_scale, std::ldexp(256, step));
-        EXPECT_NEAR(found.grad_norm / expected.grad_norm, 1, 0.01);
-        EXPECT_NEAR(found.loss / expected.loss, 1, 1e-4);
-    }
-}
-
-TEST(LossScale, AtItsFloorAndWithABadLossTheFaultIsNotTheScales) {
-    TinyRun floor = half_run(layouts()[0], {.init = 1});
-    train::StepTotals totals = floor.forward_backward(0);
-    totals.squared_norm = kInfinity;
-    train::StepResult result = floor.trainer().step().update(totals, 1e-3);
-    EXPECT_TRUE(result.skipped);
-    EXPECT_FALSE(result.lowered_loss_scale);
-
-    TinyRun lost = half_run(layouts()[0], {.init = 64});
-    totals = lost.forward_backward(0);
-    totals.loss = totals.squared_norm = std::nan("");
-    result = lost.trainer().step().update(totals, 1e-3);
-    EXPECT_TRUE(result.skipped);
-    EXPECT_FALSE(result.lowered_loss_scale);
-    EXPECT_EQ(lost.trainer().step().loss_scale()->value(), 64);
-}
-
 /// Sets gradients that are the same for every element on every layout.
 void set_gradients(TinyRun& run, uint64_t seed) {
     for (const auto& parameter : run.trainer().model().parameters()) {

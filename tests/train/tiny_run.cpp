@@ -113,8 +113,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
             .executor = {.graphs = options.graphs},
             .step = {.max_norm = options.max_norm,
                      .unit_grad_norms = options.unit_grad_norms,
-                     .adamw = options.adamw,
-                     .loss_scale = options.loss_scale}};
+                     .adamw = options.adamw}};
 }
 
 }  // namespace

@@ -46,7 +46,6 @@ struct TinyRunOptions {
     double max_norm = 0.5;  // so small that it acts
     double lr = 1e-3;
     train::AdamWOptions adamw = {};
-    std::optional<train::LossScaleOptions> loss_scale = {};
     TinyData data = TinyData::Random;
     uint64_t seed = 11;
     bool unit_grad_norms = false;

@@ -85,7 +85,7 @@ std::vector<at::Tensor> results_of(TinyRun& run, const parallel::Program& progra
     parallel::Executor executor(model, run.mesh(), program, {});
     parallel::reset_gradients(model);
     std::vector<at::Tensor> results = {
-        executor.run(run.batch(0).microbatches, /*loss_scale=*/1, /*update=*/0)};
+        executor.run(run.batch(0).microbatches, /*loss_weight=*/1, /*update=*/0)};
     for (const auto& parameter : model.parameters()) results.push_back(parameter->gradient().sum.clone());
     return results;
 }
@@ -118,7 +118,7 @@ TEST(Executor, ItsObserverSeesTheOperationsOfTheProgramInOrder) {
         run.trainer().model(), run.mesh(), program,
         {.observer = [&](const UnitOp* op) { op ? seen.push_back(*op) : void(++num_ends); }});
     parallel::reset_gradients(run.trainer().model());
-    executor.run(batches, /*loss_scale=*/1, /*update=*/0);
+    executor.run(batches, /*loss_weight=*/1, /*update=*/0);
     EXPECT_EQ(seen, program.ops);
     EXPECT_EQ(num_ends, 1);
 }

@@ -46,20 +46,6 @@ TEST(NonfiniteSteps, AGoodStepStartsTheCountAgain) {
     EXPECT_EQ(guard.num_skipped(), 12);
 }
 
-// Such steps neither count nor interrupt a row of bad steps.
-TEST(NonfiniteSteps, StepsThatLoweredTheLossScaleDoNotCount) {
-    StepResult lowered{.loss = 2, .grad_norm = kInfinity, .skipped = true};
-    lowered.loss_scale = 4096;
-    lowered.lowered_loss_scale = true;
-    UpdateGuard guard = nonfinite_guard(2);
-    for (int step = 0; step < 10; ++step) EXPECT_NO_THROW(take(guard, step, lowered));
-    EXPECT_EQ(guard.num_skipped(), 10);
-    EXPECT_EQ(guard.reason(lowered), "gradients overflowed at the loss scale 4096, which is halved");
-    take(guard, 10, kBad);
-    take(guard, 11, lowered);
-    EXPECT_ERROR(take(guard, 12, kBad), JobError, "update 2 in a row");
-}
-
 TEST(NonfiniteSteps, OneMayBeTooMany) {
     UpdateGuard guard = nonfinite_guard(1);
     EXPECT_NO_THROW(take(guard, 1, kGood));

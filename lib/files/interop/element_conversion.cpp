@@ -14,9 +14,6 @@
 namespace argosy::interop {
 namespace {
 
-using kernels::BFloat16;
-using kernels::Half;
-
 /// Rounds to odd: if x is no float, the result is the neighbouring float whose last bit is 1. For every
 /// 16-bit value and every tie, the result lies on the same side as x. Rounding the result to 16 bits
 /// therefore equals rounding x directly.
@@ -28,20 +25,17 @@ float rounded_to_odd(double x) {
     return std::bit_cast<float>(bits | 1);
 }
 
-template <class T>
-void widen(std::span<const std::byte> in, std::span<float> out) {
-    kernels::table().of<T>().widen({std::ssize(out), reinterpret_cast<const T*>(in.data()), out.data()});
-}
-
-template <class T>
-void narrow(std::span<const float> in, std::span<std::byte> out) {
-    kernels::table().of<T>().narrow({std::ssize(in), in.data(), reinterpret_cast<T*>(out.data())});
-}
-
 /// Converts to floats. Rounds f64 to odd, so that a later rounding to 16 bits acts like a single rounding.
 void to_floats(ElementType from, std::span<const std::byte> in, std::span<float> out) {
-    if (from == ElementType::BFloat16) return widen<BFloat16>(in, out);
-    if (from == ElementType::Float16) return widen<Half>(in, out);
+    if (from == ElementType::BFloat16) {
+        const auto* numbers = reinterpret_cast<const kernels::BFloat16*>(in.data());
+        return kernels::table().bf16.widen({std::ssize(out), numbers, out.data()});
+    }
+    if (from == ElementType::Float16) {
+        const auto* numbers = reinterpret_cast<const Float16::Bits*>(in.data());
+        std::transform(numbers, numbers + out.size(), out.begin(), Float16::value);
+        return;
+    }
     if (from == ElementType::Float32) {
         std::memcpy(out.data(), in.data(), in.size());
         return;
@@ -52,8 +46,14 @@ void to_floats(ElementType from, std::span<const std::byte> in, std::span<float>
 }
 
 void from_floats(std::span<const float> in, ElementType to, std::span<std::byte> out) {
-    if (to == ElementType::BFloat16) return narrow<BFloat16>(in, out);
-    if (to == ElementType::Float16) return narrow<Half>(in, out);
+    if (to == ElementType::BFloat16) {
+        auto* numbers = reinterpret_cast<kernels::BFloat16*>(out.data());
+        return kernels::table().bf16.narrow({std::ssize(in), in.data(), numbers});
+    }
+    if (to == ElementType::Float16) {
+        std::transform(in.begin(), in.end(), reinterpret_cast<Float16::Bits*>(out.data()), Float16::rounded);
+        return;
+    }
     if (to == ElementType::Float32) {
         std::memcpy(out.data(), in.data(), in.size_bytes());
         return;

@@ -39,7 +39,7 @@ constexpr bool is_floating(ElementType type) {
 enum class Reduction { Sum, Max };
 
 // Conversions between one- and two-byte floating-point formats and float. Widening is exact; narrowing rounds
-// to nearest, ties to even. These conversions are slow; kernels/elementwise.h has fast ones.
+// to nearest, ties to even. These conversions are slow; kernels/elementwise.h has fast ones for bf16.
 
 struct Float16 {
     using Bits = uint16_t;

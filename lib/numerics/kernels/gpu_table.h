@@ -62,13 +62,11 @@ struct GpuTable {
     void (*float8_scales)(const Float8Scales&, GpuStream);
     GpuTypedKernels<float> fp32;
     GpuTypedKernels<BFloat16> bf16;
-    GpuTypedKernels<Half> fp16;
 
     template <class T>
     const GpuTypedKernels<T>& of() const {
         if constexpr (std::is_same_v<T, float>) return fp32;
         if constexpr (std::is_same_v<T, BFloat16>) return bf16;
-        if constexpr (std::is_same_v<T, Half>) return fp16;
     }
 };
 

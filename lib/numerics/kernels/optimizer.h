@@ -33,7 +33,6 @@ struct AdamW {
     const BFloat16* bf16_gradient;  // the gradient in bf16; null: it is in fp32
     FloatOrBFloat16 weights, first_moments, second_moments;
     BFloat16* bf16_copy;  // copy of the weights for computation, rounded to nearest; null: none
-    Half* fp16_copy;      // the same in fp16
     float gradient_factor, decay_factor, step_size, root_factor, beta2;
     float one_minus_beta1, one_minus_beta2, eps;
 };

@@ -49,7 +49,7 @@ bool request_tiles() {
     return syscall(SYS_arch_prctl, kArchReqXcompPerm, kTileData) == 0;
 }
 
-/// AVX2 with FMA and F16C.
+/// AVX2 with FMA.
 bool processor_has_avx2() { return __builtin_cpu_supports("x86-64-v3") != 0; }
 
 /// AVX-512 with F, BW, CD, DQ and VL.

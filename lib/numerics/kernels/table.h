@@ -49,7 +49,6 @@ struct Table {
     double (*squared_norm)(const SquaredNorm&);
     TypedKernels<float> fp32;
     TypedKernels<BFloat16> bf16;
-    TypedKernels<Half> fp16;
     void (*adamw)(const AdamW&);
     void (*add_rounded)(const AddRounded&);
     void (*widen_float8)(const WidenFloat8&);
@@ -58,7 +57,6 @@ struct Table {
     const TypedKernels<T>& of() const {
         if constexpr (std::is_same_v<T, float>) return fp32;
         if constexpr (std::is_same_v<T, BFloat16>) return bf16;
-        if constexpr (std::is_same_v<T, Half>) return fp16;
     }
 };
 

@@ -11,9 +11,6 @@ namespace argosy::kernels {
 struct BFloat16 {
     uint16_t bits;
 };
-struct Half {
-    uint16_t bits;
-};
 
 using GpuStream = CUstream_st*;
 

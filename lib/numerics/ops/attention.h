@@ -66,9 +66,9 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
                                      const AttentionShape& shape, const at::Tensor& positions = {});
 
 // Attention as a composition of LibTorch's operations, for what no kernel supports: on a GPU other types than
-// bf16 and fp16, an unsupported head_dim (gpu/attention.h), documents without document_offsets, and parts of
-// sequences that ops/gpu_attention.h does not name; on processors documents, windows and parts in fp64. All
-// scores are in memory at once. Arguments are those of attention() and attention_backward().
+// bf16, an unsupported head_dim (gpu/attention.h), documents without document_offsets, and parts of sequences
+// that ops/gpu_attention.h does not name; on processors documents, windows and parts in fp64. All scores are
+// in memory at once. Arguments are those of attention() and attention_backward().
 
 AttentionOutput composed_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const AttentionShape& shape, const at::Tensor& positions = {});

@@ -26,7 +26,7 @@ namespace argosy::ops {
 inline bool has_kernels(const at::Tensor& x) {
     const auto type = x.scalar_type();
     return path() != Path::Plain && (x.is_cpu() || x.is_meta() || gpu::holds(x)) &&
-           (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf);
+           (type == at::kFloat || type == at::kBFloat16);
 }
 
 /// Whether one kernel may compute several operations, with the same bits. REQUIRES: has_kernels.
@@ -40,8 +40,6 @@ void with_element_type(at::ScalarType type, Use use) {
             return use(float{});
         case at::kBFloat16:
             return use(kernels::BFloat16{});
-        case at::kHalf:
-            return use(kernels::Half{});
         default:
             ARGOSY_CHECK(false, "no kernels for elements of type {}", toString(type));
     }
@@ -107,8 +105,6 @@ template <class T>
 inline constexpr at::ScalarType kScalarType = c10::CppTypeToScalarType<T>::value;
 template <>
 inline constexpr at::ScalarType kScalarType<kernels::BFloat16> = at::kBFloat16;
-template <>
-inline constexpr at::ScalarType kScalarType<kernels::Half> = at::kHalf;
 
 template <class T>
 void check_elements(const at::Tensor& x) {

@@ -20,8 +20,8 @@
 namespace argosy::ops {
 namespace {
 
-// Except on Path::Plain, products of bf16, fp16 and fp32 use Argosy's kernels on a processor and cuBLASLt on
-// a GPU. Argosy's kernels are fast, and they give a token the same bits whatever the other tokens are.
+// Except on Path::Plain, products of bf16 and fp32 use Argosy's kernels on a processor and cuBLASLt on a GPU.
+// Argosy's kernels are fast, and they give a token the same bits whatever the other tokens are.
 // GFLOP/s of one thread against at::mm, for 512 to 2048 tokens and dims 512 to 8192:
 //   Zen 3 (AVX2):         bf16 74-89 against 10; fp32 83-88 against 78-90
 //   Zen 5 (AVX512_BF16):  bf16 forward 450-490 against 470-485;

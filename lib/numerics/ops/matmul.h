@@ -78,7 +78,7 @@ void write_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor&
 // Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds an OpsContext.
 
 /// out = a b + addend + bias. `addend` and `bias` may be undefined. `out` has the type of a and b, or fp32 if
-/// that type is bf16 or fp16. `addend` has the type and strides of `out`, and may be `out`.
+/// that type is bf16. `addend` has the type and strides of `out`, and may be `out`.
 void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                   const at::Tensor& addend = {}, const at::Tensor& bias = {});
 

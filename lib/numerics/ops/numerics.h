@@ -1,6 +1,6 @@
 // Rules that all operations follow: the accumulation type, the size of temporary tensors, and how results
-// become repeatable. Operations accept fp64, fp32, bf16 and fp16. Inside an operation, sums and
-// transcendental functions run in the accumulation type, and the result is rounded once at the end.
+// become repeatable. Operations accept fp64, fp32 and bf16. Inside an operation, sums and transcendental
+// functions run in the accumulation type, and the result is rounded once at the end.
 #pragma once
 
 #include <ATen/core/Tensor.h>

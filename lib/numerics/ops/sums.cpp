@@ -44,7 +44,7 @@ void kernel_row_sum(at::Tensor& sum, const at::Tensor& x) {
 }
 
 bool has_norm_kernels(const at::Tensor& x) {
-    return has_kernels(x) && x.scalar_type() != at::kHalf && x.is_contiguous();
+    return has_kernels(x) && x.is_contiguous();
 }
 
 /// The kernel's arguments for `count` elements of x from `first` on.

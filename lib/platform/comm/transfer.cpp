@@ -1,7 +1,6 @@
 #include "comm/transfer.h"
 
 #include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 
 #include <algorithm>
 #include <cstring>
@@ -171,7 +170,6 @@ constexpr Kernels kernels(at::ScalarType type) {
 constexpr Kernels kKernels[] = {
     kernels<float>(at::kFloat),    kernels<double>(at::kDouble),
     kernels<int64_t>(at::kLong),   kernels<c10::BFloat16>(at::kBFloat16),
-    kernels<c10::Half>(at::kHalf),
 };
 
 const Kernels* find(at::ScalarType type) {

@@ -15,8 +15,8 @@ constexpr std::string_view kBegin = "cublasLt", kFormat = "4";  // changes with 
 constexpr const char* kAddends[] = {"set", "add", "plus"};      // in the order of Addend
 // in the order of ScaleMode
 constexpr const char* kScales[] = {"unscaled", "matrix", "line", "block", "block128", "square-a", "square-b"};
-constexpr ElementType kTypes[] = {ElementType::BFloat16, ElementType::Float16,    ElementType::Float32,
-                                  ElementType::Float64,  ElementType::Float8E4M3, ElementType::Float8E5M2};
+constexpr ElementType kTypes[] = {ElementType::BFloat16, ElementType::Float32, ElementType::Float64,
+                                  ElementType::Float8E4M3, ElementType::Float8E5M2};
 
 std::string hex(const Algorithm& algorithm) {
     std::string text;

@@ -2,7 +2,7 @@
 // has the implementation and alone includes cuBLASLt's header. A build without CUDA takes without_cuda/,
 // where version() is 0 and the constructor of Multiplier throws UserError.
 //
-// Products of bf16, fp16 and fp32 are summed in fp32 (never TF32), products of fp64 in fp64, products of
+// Products of bf16 and fp32 are summed in fp32 (never TF32), products of fp64 in fp64, products of
 // float8 as Product says. The result is rounded once: parts of a sum that are computed separately are added
 // up before the rounding.
 #pragma once
@@ -82,15 +82,15 @@ struct MatrixOf {
 using Matrix = MatrixOf<void>;
 using ConstMatrix = MatrixOf<const void>;
 
-/// C = A B, plus a bias and a matrix if given, rounded once. A and B have the same floating-point type. C has
-/// that type too, or fp32 if the type is bf16 or fp16, so that gradients of many microbatches add up
-/// unrounded. C shares no memory with A and B.
+/// C = A B, plus a bias and a matrix if given, rounded once. A and B have the same type: bf16, fp32 or fp64.
+/// C has that type too, or fp32 if the type is bf16, so that gradients of many microbatches add up unrounded.
+/// C shares no memory with A and B.
 ///
-/// A product in float8 has A and B in float8, not both in E5M2, and C in bf16, fp16 or fp32. refusal() says
-/// which of these products a target has. REQUIRES for float8: the elements of a line are adjacent, that is, A
-/// is row-major and B is column-major, or the target reads either order and 16 divides the lines of a matrix
-/// in the other order; matrices begin, and their rows or columns too, at multiples of 16 bytes; a bias is for
-/// a C of two bytes.
+/// A product in float8 has A and B in float8, not both in E5M2, and C in bf16 or fp32. refusal() says which
+/// of these products a target has. REQUIRES for float8: the elements of a line are adjacent, that is, A is
+/// row-major and B is column-major, or the target reads either order and 16 divides the lines of a matrix in
+/// the other order; matrices begin, and their rows or columns too, at multiples of 16 bytes; a bias is for a
+/// C in bf16.
 ///
 /// A bias's gradient is not supported: cuBLASLt can compute it with a weight's gradient
 /// (CUBLASLT_EPILOGUE_BGRADB), but overwrites the sum of earlier microbatches instead of adding to it.

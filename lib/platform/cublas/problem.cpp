@@ -21,7 +21,9 @@ int alignment_of(const void* data) {
     return 1 << std::countr_zero(address);
 }
 
-bool is_floating_point(ElementType type) { return is_floating(type) && !is_float8(type); }
+bool is_unscaled(ElementType type) {
+    return type == ElementType::BFloat16 || type == ElementType::Float32 || type == ElementType::Float64;
+}
 
 /// Whether the matrix is row-major: elements of a row are adjacent, and rows do not overlap. The stride of a
 /// dim of size 1 is ignored.
@@ -93,9 +95,9 @@ void check(const Product& product) {
     ARGOSY_CHECK(a.columns == b.rows && a.rows == c.rows && b.columns == c.columns,
                  "the shapes do not fit together: {}", what());
     const bool float8 = is_float8(a.type) && is_float8(b.type);
-    ARGOSY_CHECK(float8 || (is_floating_point(a.type) && a.type == b.type),
+    ARGOSY_CHECK(float8 || (is_unscaled(a.type) && a.type == b.type),
                  "A and B have unequal or unsupported types: {}", what());
-    const bool into_fp32 = size_bytes(a.type) == 2 && c.type == ElementType::Float32;
+    const bool into_fp32 = a.type == ElementType::BFloat16 && c.type == ElementType::Float32;
     ARGOSY_CHECK(float8 || c.type == a.type || into_fp32, "C has an unsupported type: {}", what());
     ARGOSY_CHECK(is_row_or_column_major(a) && is_row_or_column_major(b) && is_row_or_column_major(c),
                  "a matrix is neither row-major nor column-major: {}", what());
@@ -113,8 +115,6 @@ const char* name(ElementType type) {
     switch (type) {
         case ElementType::BFloat16:
             return "bf16";
-        case ElementType::Float16:
-            return "fp16";
         case ElementType::Float32:
             return "fp32";
         case ElementType::Float64:
@@ -124,7 +124,7 @@ const char* name(ElementType type) {
         case ElementType::Float8E5M2:
             return "e5m2";
         default:
-            return "no floating-point type";
+            return "another type";
     }
 }
 
@@ -152,7 +152,7 @@ std::string refusal(const Float8Product& product, const Target& target) {
     if (capability == 0) return "there is no GPU";
     if (!target.multiplies_float8()) return "tensor cores have no float8 before compute capability 8.9";
     if (a == ElementType::Float8E5M2 && b == a) return "cuBLASLt has no product of two matrices in E5M2";
-    if (size_bytes(c) > 4 || size_bytes(c) < 2 || !is_floating(c))
+    if (c != ElementType::BFloat16 && c != ElementType::Float32)
         return fmt::format("cuBLASLt has no product of float8 in {}", name(c));
     if (scales == ScaleMode::Line && (capability != 90 || version < 120900))
         return "cuBLASLt has scales of rows only for compute capability 9.0, from version 12.9 on";

@@ -1,6 +1,6 @@
 // Causal attention with LibTorch's kernels: cuDNN's kernel where by_cudnn() in with_cuda/attention.cpp allows
 // it, else FlashAttention's kernel, which alone computes attention within documents and windows. Both kernels
-// take bf16 and fp16, fewer key heads than query heads, and tokens whose rows are not adjacent in memory.
+// take bf16, fewer key heads than query heads, and tokens whose rows are not adjacent in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -53,9 +53,7 @@ using layout::Axis;
 constexpr layout::AxisSet kStepAxes = {Axis::Pipeline, Axis::Shard, Axis::Tensor};
 
 config::Precision precision(const std::string& dtype) {
-    const at::ScalarType type = compute_type(dtype);
-    if (type == at::kFloat) return config::Precision::Float32;
-    return type == at::kHalf ? config::Precision::Float16 : config::Precision::BFloat16;
+    return compute_type(dtype) == at::kFloat ? config::Precision::Float32 : config::Precision::BFloat16;
 }
 
 /// A sequence holds the longest window and divides evenly among the ranks of the tensor axis. A microbatch is

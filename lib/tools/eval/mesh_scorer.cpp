@@ -67,7 +67,7 @@ void MeshScorer::run_pass(int64_t first_microbatch) {
             microbatch(first_microbatch + i * data_ranks + mesh_.index(layout::kDataAxes)));
         batches.push_back(microbatches_.back().batch);
     }
-    executor_.run(batches, /*loss_scale=*/1, /*update=*/0);
+    executor_.run(batches, /*loss_weight=*/1, /*update=*/0);
 }
 
 std::vector<RecordScore> MeshScorer::score(std::span<const Tokens> records,

@@ -141,8 +141,7 @@ layout::MeshRequest mesh_request(const Degrees& degrees, int num_ranks) {
 at::ScalarType compute_type(const std::string& name) {
     if (name == "fp32") return at::kFloat;
     if (name == "bf16") return at::kBFloat16;
-    if (name == "fp16") return at::kHalf;
-    throw UserError("--dtype is '{}'; it must be fp32, bf16 or fp16", name);
+    throw UserError("--dtype is '{}'; it must be fp32 or bf16", name);
 }
 
 std::unique_ptr<ScoringModel> layerwise_model(const interop::ModelSource& source,

@@ -29,11 +29,11 @@ struct Degrees {
 /// Throws UserError unless `num_ranks` is a multiple of the product of the degrees.
 layout::MeshRequest mesh_request(const Degrees& degrees, int num_ranks);
 
-/// Returns the type of "fp32", "bf16" or "fp16". Throws UserError for any other name.
+/// Returns the type of "fp32" or "bf16". Throws UserError for any other name.
 at::ScalarType compute_type(const std::string& name);
 
 struct ScoringOptions {
-    std::string dtype = "fp32";                   // of weights and computation: fp32, bf16 or fp16
+    std::string dtype = "fp32";                   // of weights and computation: fp32 or bf16
     std::string device = "auto";                  // cpu, gpu or auto
     ScoreOptions score = {};                      // on a mesh only `batch`
     int64_t longest_window = 1;                   // of all windows that will be scored, in inputs

@@ -143,7 +143,7 @@ Machine::Size size_of(const ops::Work& work) { return {work.kind, work.rows, wor
 
 double Machine::peak(at::ScalarType type) const {
     if (ops::is_float8(type)) return float8_flops;
-    if (type == at::kBFloat16 || type == at::kHalf) return narrow_flops;
+    if (type == at::kBFloat16) return narrow_flops;
     return type == at::kDouble ? fp64_flops : fp32_flops;
 }
 

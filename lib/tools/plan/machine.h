@@ -55,7 +55,7 @@ struct Machine {
     int64_t memory_bytes = 0;    // of a device; 0: unknown
     int64_t reserved_bytes = 0;  // memory of a device that tensors cannot have
     int capability = 0;  // of a GPU: 90 for 9.0. It decides which products there are (cublas/matmul.h)
-    // Peaks per second; narrow: bf16 and fp16.
+    // Peaks per second; narrow: bf16.
     double float8_flops = 0, narrow_flops = 0, fp32_flops = 0, fp64_flops = 0;
     double memory_speed = 0;  // bytes per second
     int64_t ring_bytes = 0;  // of the ring in which a rank of a group publishes to its node; 0: there is none

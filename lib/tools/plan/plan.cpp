@@ -63,9 +63,7 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
 /// Three matrices of all scores of a layer, in fp32.
 int64_t score_bytes(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
     const int context = mesh.degree(layout::Axis::Context);
-    const bool narrow =
-        options.model.precision.compute == at::kBFloat16 || options.model.precision.compute == at::kHalf;
-    if (context == 1 && narrow) return 0;
+    if (context == 1 && options.model.precision.compute == at::kBFloat16) return 0;
     const bool at_once = options.model.context.rotation == parallel::ContextOptions::Rotation::AllGather;
     const int64_t queries = options.model.seq_len / context, keys = at_once ? options.model.seq_len : queries;
     const int64_t heads = options.spec.num_heads / mesh.degree(layout::Axis::Tensor);

@@ -1,7 +1,6 @@
 #include "config/job_config.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 
 #include "base/error.h"
@@ -59,27 +58,12 @@ void check_pure_bfloat16(const Training& training) {
         name_of(training.mixed_precision_param));
 }
 
-void check_loss_scale(const Training& training) {
-    const bool given = training.loss_scale_init || training.loss_scale_growth_interval;
-    if (given && training.mixed_precision_param != Precision::Float16) {
-        throw UserError(
-            "training.loss_scale_{} is for mixed_precision_param = float16; with {} the loss is not scaled. "
-            "Remove the key",
-            training.loss_scale_init ? "init" : "growth_interval", name_of(training.mixed_precision_param));
-    }
-    const auto scale = static_cast<uint64_t>(training.loss_scale_init.value_or(1));
-    if (std::has_single_bit(scale)) return;
-    throw UserError("training.loss_scale_init = {} is not a power of two; the next below is {}", scale,
-                    std::bit_floor(scale));
-}
-
 void check_number_types(const JobConfig& config) {
     check_float64(config.training);
     check_states(config);
     check_eps(config);
     check_gradients(config.training);
     check_pure_bfloat16(config.training);
-    check_loss_scale(config.training);
 }
 
 /// The search times the algorithms of each matrix product and may choose others in another run.

@@ -98,9 +98,9 @@ std::vector<Section> make_schema() {
              key("dtype", &Training::dtype, among({BFloat16, Float32, Float64}),
                  "Type of the weights that the optimizer updates; bfloat16: rounded stochastically, no "
                  "float32 copy."),
-             key("mixed_precision_param", &Training::mixed_precision_param, any(),
-                 "Type of computation, activations and gathered weights; float16: with dynamic loss "
-                 "scaling."),
+             key("mixed_precision_param", &Training::mixed_precision_param,
+                 among({BFloat16, Float32, Float64}),
+                 "Type of computation, activations and gathered weights."),
              key("mixed_precision_reduce", &Training::mixed_precision_reduce, among({Float32, Float64}),
                  "Type in which gradients are summed over ranks; float64: only with dtype float64."),
              key("gradient_accumulation_dtype", &Training::gradient_accumulation_dtype,
@@ -108,12 +108,6 @@ std::vector<Section> make_schema() {
                  "Type of gradients, summed over microbatches and kept until the update; bfloat16: rounded "
                  "stochastically.",
                  "float32 or wider"),
-             key("loss_scale_init", &Training::loss_scale_init, at_least(1),
-                 "First loss scale of float16, a power of two; unset: the largest one up to 8 x tokens per "
-                 "step.",
-                 "by step size"),
-             key("loss_scale_growth_interval", &Training::loss_scale_growth_interval, at_least(1),
-                 "Consecutive steps without overflow after which the loss scale of float16 doubles.", "2000"),
              key("max_nonfinite_steps", &Training::max_nonfinite_steps, at_least(1),
                  "Consecutive steps with infinite or NaN loss or gradient norm that end the run; each is "
                  "skipped.")}),
@@ -245,8 +239,7 @@ std::vector<Section> make_schema() {
                  "Verify the checksums of the whole step first; false: find only missing, truncated or "
                  "foreign files."),
              key("exclude_from_loading", &Checkpoint::exclude_from_loading, any(),
-                 "Parts to reset: optimizer (moments, loss scale), dataloader (position), train_state (step, "
-                 "tokens)."),
+                 "Parts to reset: optimizer (moments), dataloader (position), train_state (step, tokens)."),
              key("initial_load_path", &Checkpoint::initial_load_path, any(),
                  "Start a new run from this run (its newest intact step), step, full file or Hugging Face "
                  "folder."),

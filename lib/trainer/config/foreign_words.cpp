@@ -168,8 +168,8 @@ constexpr ForeignWord kWords[] = {
     {"num_nodes", kRanks},
     {"strategy", kFsdpStrategy},
     {"precision",
-     "bf16-mixed is the default; bf16-true is --training.dtype bfloat16; 16-mixed is "
-     "--training.mixed_precision_param float16; 32-true is --training.mixed_precision_param float32"},
+     "bf16-mixed is the default, also in place of 16-mixed; bf16-true is --training.dtype bfloat16; 32-true "
+     "is --training.mixed_precision_param float32"},
     {"nproc_per_node", kRanks},
     {"nnodes", kRanks},
     // DeepSpeed
@@ -201,7 +201,7 @@ constexpr ForeignWord kWords[] = {
     {"per_device_train_batch_size", kLocalBatch},
     {"train_iters", kSteps},
     {"bf16", kPrecision},
-    {"fp16", "it is --training.mixed_precision_param float16, with a dynamic loss scale"},
+    {"fp16", "no run computes in float16; nearest: --training.mixed_precision_param bfloat16, the default"},
     {"fp8_format", kFloat8},
 };
 

@@ -76,8 +76,6 @@ struct Training {
     Precision mixed_precision_param = Precision::BFloat16;
     Precision mixed_precision_reduce = Precision::Float32;
     std::optional<Precision> gradient_accumulation_dtype;  // unset: mixed_precision_reduce
-    std::optional<int64_t> loss_scale_init;             // only with float16; unset: from the tokens of a step
-    std::optional<int64_t> loss_scale_growth_interval;  // only with float16; unset: 2000
     int max_nonfinite_steps = 5;
     bool operator==(const Training&) const = default;
 };

@@ -91,8 +91,8 @@ const ForeignKey kLitGptKeys[] = {
     {"out_dir", ToKey, "", "job.dump_folder"},
     {"precision",
      Rule(ToKey, Word{"bf16-mixed", "float32", "bfloat16"}, Word{"bf16-true", "bfloat16", "bfloat16"},
-          Word{"32-true", "float32", "float32"}, Word{"16-mixed", "float32", "float16"}),
-     "training.mixed_precision_param, and model.converters for float8", "training.dtype",
+          Word{"32-true", "float32", "float32"}),
+     "training.mixed_precision_param = \"bfloat16\", and model.converters for float8", "training.dtype",
      "training.mixed_precision_param"},
     {"initial_checkpoint_dir", Rule(Nothing, ""),
      "litgpt convert_from_litgpt and a Hugging Face folder: checkpoint.initial_load_path = DIR and "

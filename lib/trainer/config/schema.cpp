@@ -37,6 +37,8 @@ constexpr std::pair<std::string_view, std::string_view> kFormerSettings[] = {
     {"profiling.enable_memory_snapshot", "false"},
     {"profiling.save_memory_snapshot_folder", "\"memory_snapshot\""},
     {"quantize.linear.float8.emulated_accumulation", "\"float32\""},
+    {"training.loss_scale_growth_interval", "unset"},
+    {"training.loss_scale_init", "unset"},
 };
 
 const Field& field_of(const Setting& setting) {

@@ -97,8 +97,8 @@ std::vector<Setting> read_any_toml(const std::string& path, std::string_view opt
 /// The text of the file that `option` names.
 std::string content_of(const std::string& path, std::string_view option);
 
-/// Whether the key has left and had this value, in TOML, by default: a file of an older run may have it, and it
-/// changes nothing.
+/// Whether the key has left and had this value, in TOML or "unset", by default: a file of an older run may
+/// have it, and it changes nothing.
 bool is_former_setting(std::string_view key, std::string_view value);
 
 /// Stores the value, or throws UserError: unknown key, wrong type, out of range, no such choice.

@@ -142,6 +142,7 @@ const ForeignKey kKeys[] = {
      "training.local_batch_size", "training.seq_len"},
     {"training.num_tokens_per_train_step", ToQuotient, "samples of training.seq_len tokens",
      "training.global_batch_size", "training.seq_len"},
+    {"training.mixed_precision_param", ToKey, "bfloat16, whose range needs no loss scale"},
     {"training.disable_cuda_graphs", Rule(ToKey, Word{"true", "false"}, Word{"false", ""}),
      "CUDA graphs need no other settings", "compile.graphs"},
     {"training.gc_freq", Nothing, "there is no garbage collector that could stop a rank"},

@@ -189,7 +189,6 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         {"time_ms", time_object(metrics.times)},
         {"checkpoint_stall_ms", metrics.times.checkpoint_ms},
         {"skipped_updates", metrics.skipped_updates},
-        {"loss_scale", number_or_null(metrics.loss_scale)},
     };
     const auto& allocator = metrics.memory.allocator;
     line["memory_reserved_gib"] = allocator ? Json(gibibytes(allocator->peak_reserved_bytes)) : Json();

@@ -19,7 +19,7 @@ namespace argosy::observe {
 struct JobFigures {
     int num_devices = 1;
     FlopsPerToken flops_per_token;
-    // Peaks of one device: of the usual types of training (bf16, fp16), and of the run's matrix products.
+    // Peaks of one device: of the usual type of training (bf16), and of the run's matrix products.
     PeakFlops datasheet = {}, compute_datasheet = {}, measured = {};
     /// Names of the types of matrix products, of the weights that are updated, and of sums over ranks.
     std::array<std::string, 3> number_types = {"bfloat16", "float32", "float32"};
@@ -73,8 +73,7 @@ struct StepMetrics {
     double lr = 0;
     int64_t tokens = 0;
     StepMemory memory = {};
-    int64_t skipped_updates = 0;            // since the run began
-    std::optional<double> loss_scale = {};  // the scale of this step; none if losses are not scaled
+    int64_t skipped_updates = 0;  // since the run began
     /// Seconds that the run may still take (training.max_time).
     double seconds_allowed = std::numeric_limits<double>::infinity();
     /// Gradient norms by unit ("embedding", "layers.0", ..., "head": the final norm, and the output unless
@@ -114,7 +113,7 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   memory_peak_gib, rss_gib, time_ms {total, data, compute, optimizer, exposed {axes: ms}, checkpoint,
 ///   validation, evaluation, other} (a step begins where the one before ended; the communication of
 ///   validation and evaluation is in their times, not in exposed), checkpoint_stall_ms (the same as
-///   time_ms.checkpoint), skipped_updates, loss_scale, memory_reserved_gib, memory_retries, compute_kinds_ms
+///   time_ms.checkpoint), skipped_updates, memory_reserved_gib, memory_retries, compute_kinds_ms
 ///   {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; StepTimes),
 ///   layer_grad_norms {unit: norm} (only if requested), validation_loss, validation_perplexity (its
 ///   exponential), validation_tokens (only of steps after which the run was validated), evaluation {task:
@@ -122,7 +121,7 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   only if the metric has a standard error), efficiency (tokens_per_second over the median of
 ///   metrics.baseline; only with a baseline)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
-/// peak, loss_scale if losses are not scaled, and on a CPU memory_reserved_gib and memory_retries.
+/// peak, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);
 
 // Lines for people. Every column keeps its width over orders of magnitude, so that the lines of a run align.

@@ -21,10 +21,10 @@ namespace {
 
 struct Datasheet {
     std::string_view words;  // the driver's name in upper case, without maker and memory size
-    double narrow, fp32;     // TFLOP/s: `narrow` of bf16 and fp16, `fp32` without TF32; 0: not known
+    double bf16, fp32;       // TFLOP/s: `bf16`, and `fp32` without TF32; 0: not known
 };
 
-// Source: NVIDIA's datasheets and architecture white papers. The sources print bf16/fp16 figures with 2:4
+// Source: NVIDIA's datasheets and architecture white papers. The sources print bf16 figures with 2:4
 // sparsity; this table has the dense figures, which are half of them.
 constexpr Datasheet kDatasheets[] = {
     {"A10", 125, 31.2},       {"A30", 165, 10.3},        {"A40", 149.7, 37.4},
@@ -40,7 +40,7 @@ constexpr Datasheet kDatasheets[] = {
 
 /// FLOP/s; 0: not known.
 double peak_of(const Datasheet& sheet, at::ScalarType type) {
-    if (type == at::kBFloat16 || type == at::kHalf) return 1e12 * sheet.narrow;
+    if (type == at::kBFloat16) return 1e12 * sheet.bf16;
     return type == at::kFloat ? 1e12 * sheet.fp32 : 0;
 }
 

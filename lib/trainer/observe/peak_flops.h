@@ -24,7 +24,7 @@ struct PeakFlops {
     bool known() const { return source != PeakSource::None; }
 };
 
-/// Looks up the dense peak of matrix products of `type` with fp32 sums (bf16 and fp16 on tensor cores, fp32
+/// Looks up the dense peak of matrix products of `type` with fp32 sums (bf16 on tensor cores, fp32
 /// without TF32) in the maker's datasheets. `device_name` is the driver's name of the GPU ("NVIDIA H200").
 /// The source is None for other types, a CPU, an unknown name, a name that fits several products (a bare
 /// "H100"), and a name that fits a part of a product (MIG slices, laptop variants).

@@ -70,26 +70,26 @@ Executor::Slot& Executor::slot_of(const UnitOp& op) {
     return slot;
 }
 
-at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_scale, int64_t update) {
-    // 1. make the loss scale a scalar tensor [], so that a recorded graph can read a new value in each step
+at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss_weight, int64_t update) {
+    // 1. make the weight a scalar tensor [], so that a recorded graph can read a new value in each step
     const auto type = ops::accumulation_type(model_.precision().compute);
-    const at::Tensor scale = at::full({}, loss_scale, at::TensorOptions(model_.device()).dtype(type));
+    const at::Tensor weight = at::full({}, loss_weight, at::TensorOptions(model_.device()).dtype(type));
     // 2. use graphs from the second run on: the first run connects ranks, and chooses and times algorithms,
     //    which a graph cannot record
     const bool has_run = std::exchange(has_run_, true);
-    const bool graphs = options_.graphs && has_run && gpu::holds(scale);
+    const bool graphs = options_.graphs && has_run && gpu::holds(weight);
     // 3. run each part over its own microbatches and add up the losses
     at::Tensor sum = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     for (const ProgramPart& part : parts_) {
         const auto own = microbatches.subspan(part.first_microbatch, part.num_microbatches);
         model_.start_roundings(update, part.first_microbatch);
-        sum.add_(graphs ? run_graph(part, own, scale) : run_ops(part, own, scale));
+        sum.add_(graphs ? run_graph(part, own, weight) : run_ops(part, own, weight));
     }
     return sum;
 }
 
 at::Tensor Executor::run_graph(const ProgramPart& part, std::span<const model::Batch> microbatches,
-                               const at::Tensor& loss_scale) {
+                               const at::Tensor& loss_weight) {
     // 1. record the part, unless a recording for microbatches of this size exists
     std::unique_ptr<RecordedRun>& recorded = recorded_[part.recording];
     if (!recorded || !recorded->fits(microbatches)) {
@@ -98,15 +98,15 @@ at::Tensor Executor::run_graph(const ProgramPart& part, std::span<const model::B
             // runs in every step, so the first part of a step detects a change of the batch size.
             for (auto& each : recorded_) each.reset();
         }
-        const auto run = [this, &part](auto batches, const at::Tensor& scale) {
-            return run_ops(part, batches, scale);
+        const auto run = [this, &part](auto batches, const at::Tensor& weight) {
+            return run_ops(part, batches, weight);
         };
-        recorded = std::make_unique<RecordedRun>(microbatches, loss_scale, run, recorded_.front().get());
+        recorded = std::make_unique<RecordedRun>(microbatches, loss_weight, run, recorded_.front().get());
     }
     // 2. launch the graph; the watchdog watches its collectives as it does outside of a graph
     at::Tensor loss;
     world_.launch_graph("forward and backward", [&] {
-        loss = recorded->replay(microbatches, loss_scale);
+        loss = recorded->replay(microbatches, loss_weight);
         return recorded->number();
     });
     if (options_.launch_observer) options_.launch_observer(recorded->number());
@@ -116,10 +116,10 @@ at::Tensor Executor::run_graph(const ProgramPart& part, std::span<const model::B
 }
 
 at::Tensor Executor::run_ops(const ProgramPart& part, std::span<const model::Batch> microbatches,
-                             const at::Tensor& loss_scale) {
+                             const at::Tensor& loss_weight) {
     // 1. set the state that the operations read
     microbatches_ = microbatches;
-    loss_scale_ = loss_scale;
+    loss_weight_ = loss_weight;
     loss_sum_ = at::zeros({}, at::TensorOptions(model_.device()).dtype(at::kDouble));
     // 2. run the operations; current_op_ is for messages, so its microbatch is counted over the step
     for (const UnitOp& op : part.ops) {
@@ -215,7 +215,7 @@ void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
     const bool split = op.kind == UnitOpKind::LossInput;
     const model::Gradients* gradients = split ? nullptr : &unit.gradients(op.microbatch);
     auto [sum, dx] = stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
-                                                         microbatches_[op.microbatch], loss_scale_,
+                                                         microbatches_[op.microbatch], loss_weight_,
                                                          [&](model::WeightWork work) {
                                                              if (!split) return work.run(*gradients);
                                                              slot.head_work.push_back(std::move(work));

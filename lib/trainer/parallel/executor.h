@@ -46,19 +46,19 @@ class Executor {
 
     /// COLLECTIVE: runs one step's forward and backward over the microbatches, or its forward alone.
     /// REQUIRES: reset_gradients() was called, unless the program is forward only. The parameters get the
-    /// gradients of loss_scale * (the sum of all counted tokens' losses), summed over the ranks. `update` is
+    /// gradients of loss_weight * (the sum of all counted tokens' losses), summed over the ranks. `update` is
     /// the number of updates before this step; it selects the random bits of gradients in bf16. Returns the
-    /// sum of losses (unscaled, fp64) on a rank with the head, else 0.
-    at::Tensor run(std::span<const model::Batch> microbatches, double loss_scale, int64_t update);
+    /// sum of losses (unweighted, fp64) on a rank with the head, else 0.
+    at::Tensor run(std::span<const model::Batch> microbatches, double loss_weight, int64_t update);
 
     /// After run() has thrown: the operation that failed; null if no operation was running.
     const UnitOp* failed_op() const { return current_op_ ? &*current_op_ : nullptr; }
 
   private:
     at::Tensor run_ops(const ProgramPart& part, std::span<const model::Batch> microbatches,
-                       const at::Tensor& loss_scale);
+                       const at::Tensor& loss_weight);
     at::Tensor run_graph(const ProgramPart& part, std::span<const model::Batch> microbatches,
-                         const at::Tensor& loss_scale);
+                         const at::Tensor& loss_weight);
 
     /// The activations of one microbatch on one stage.
     struct Slot {
@@ -104,7 +104,7 @@ class Executor {
 
     // State of the part that runs now.
     std::span<const model::Batch> microbatches_;
-    at::Tensor loss_scale_;  // scalar in the accumulation type of the compute type
+    at::Tensor loss_weight_;  // scalar in the accumulation type of the compute type
     at::Tensor loss_sum_;
 };
 

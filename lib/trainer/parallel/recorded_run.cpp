@@ -58,16 +58,16 @@ std::vector<ProgramPart> parts_of(const Program& program) {
     return parts;
 }
 
-RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale,
+RecordedRun::RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_weight,
                          const Run& run, const RecordedRun* before)
-    : microbatches_(microbatches.begin(), microbatches.end()), loss_scale_(loss_scale.clone()) {
+    : microbatches_(microbatches.begin(), microbatches.end()), loss_weight_(loss_weight.clone()) {
     for (model::Batch& batch : microbatches_) {
         for (const auto tensor : model::kBatchTensors) {
             if ((batch.*tensor).defined()) batch.*tensor = (batch.*tensor).clone();
         }
     }
-    loss_sum_ = at::empty({}, loss_scale.options().dtype(at::kDouble));
-    graph_.emplace([this, run] { loss_sum_.copy_(run(microbatches_, loss_scale_)); },
+    loss_sum_ = at::empty({}, loss_weight.options().dtype(at::kDouble));
+    graph_.emplace([this, run] { loss_sum_.copy_(run(microbatches_, loss_weight_)); },
                    before ? &*before->graph_ : nullptr);
 }
 
@@ -79,14 +79,14 @@ bool RecordedRun::fits(std::span<const model::Batch> microbatches) const {
     });
 }
 
-at::Tensor RecordedRun::replay(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale) {
+at::Tensor RecordedRun::replay(std::span<const model::Batch> microbatches, const at::Tensor& loss_weight) {
     for (size_t i = 0; i < microbatches.size(); ++i) {
         for (const auto tensor : model::kBatchTensors) {
             if ((microbatches[i].*tensor).defined())
                 (microbatches_[i].*tensor).copy_(microbatches[i].*tensor);
         }
     }
-    loss_scale_.copy_(loss_scale);
+    loss_weight_.copy_(loss_weight);
     graph_->replay();
     return loss_sum_.clone();
 }

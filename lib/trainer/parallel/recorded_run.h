@@ -34,12 +34,12 @@ std::vector<ProgramPart> parts_of(const Program& program);
 /// because a graph always reads and writes the same addresses.
 class RecordedRun {
   public:
-    /// Maps microbatches and the loss scale to the sum of losses.
-    using Run = std::function<at::Tensor(std::span<const model::Batch>, const at::Tensor& loss_scale)>;
+    /// Maps microbatches and the weight of a loss to the sum of losses.
+    using Run = std::function<at::Tensor(std::span<const model::Batch>, const at::Tensor& loss_weight)>;
 
     /// Records `run` without running it. The graph shares the memory of `before`, unless that is null.
     /// REQUIRES: the two graphs never run at the same time, and neither reads what the other one left there.
-    RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale, const Run& run,
+    RecordedRun(std::span<const model::Batch> microbatches, const at::Tensor& loss_weight, const Run& run,
                 const RecordedRun* before = nullptr);
     RecordedRun(const RecordedRun&) = delete;
 
@@ -49,11 +49,11 @@ class RecordedRun {
     uint64_t number() const { return graph_->number(); }
     /// Copies the inputs into the fixed copies and launches the graph on the current stream. Returns a copy
     /// of the sum of losses (fp64 scalar), valid in the order of that stream. REQUIRES: fits(microbatches).
-    at::Tensor replay(std::span<const model::Batch> microbatches, const at::Tensor& loss_scale);
+    at::Tensor replay(std::span<const model::Batch> microbatches, const at::Tensor& loss_weight);
 
   private:
     std::vector<model::Batch> microbatches_;
-    at::Tensor loss_scale_, loss_sum_;
+    at::Tensor loss_weight_, loss_sum_;
     std::optional<gpu::Graph> graph_;
 };
 

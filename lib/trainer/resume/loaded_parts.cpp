@@ -143,6 +143,12 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
 train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,
                                 const LoadedParts& parts, RunState& state) {
     const Scalars scalars = parse_scalars(description.state, place);
+    if (scalars.has_loss_scale) {
+        throw UserError(
+            "{} was saved by a run that computed in float16, which this version does not; begin a new run "
+            "with its weights (checkpoint.initial_load_path)",
+            place);
+    }
     train::Position position;
     if (parts.optimizer) state.restore_optimizer(scalars);
     if (parts.dataloader) {

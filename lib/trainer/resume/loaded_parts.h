@@ -18,7 +18,7 @@ namespace argosy::resume {
 
 /// The parts to load in addition to the weights, named as in checkpoint.exclude_from_loading.
 struct LoadedParts {
-    bool optimizer = false;    // AdamW's moments, number of updates and loss scale
+    bool optimizer = false;    // AdamW's moments and number of updates
     bool dataloader = false;   // position in the data
     bool train_state = false;  // step, tokens, and the UpdateGuard's state
     bool any() const { return optimizer || dataloader || train_state; }
@@ -38,7 +38,7 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
                                 const std::string& place);
 
 /// Restores the numbers of the chosen parts into `state` and returns the run's position. Logs a change of the
-/// sample length. `place` is the checkpoint's path, for messages.
+/// sample length. `place` is the checkpoint's path, for messages. Throws UserError for a run in float16.
 train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,
                                 const LoadedParts& parts, RunState& state);
 

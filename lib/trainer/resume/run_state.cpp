@@ -17,11 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json json_of(const std::optional<train::LossScale::State>& scale) {
-    if (!scale) return nullptr;
-    return {{"scale", scale->scale}, {"good_steps", scale->good_steps}};
-}
-
 Json json_of(const train::UpdateGuard::State& guard) {
     return {{"skipped", guard.num_skipped},
             {"nonfinite_in_a_row", guard.nonfinite_in_a_row},
@@ -44,14 +39,6 @@ std::vector<double> numbers_in(const JsonField& list) {
     return numbers;
 }
 
-train::LossScale::State loss_scale_in(const JsonField& object) {
-    const double scale = object["scale"].number();
-    if (!(scale >= train::LossScale::kMin)) {
-        throw UserError("the loss scale is {}, not {} or more", scale, train::LossScale::kMin);
-    }
-    return {scale, count_in(object, "good_steps")};
-}
-
 train::UpdateGuard::State guard_in(const JsonField& object) {
     return {.losses = numbers_in(object["losses"]),
             .grad_norms = numbers_in(object["grad_norms"]),
@@ -69,7 +56,8 @@ void check_place(int64_t samples, int64_t seq_len) {
     }
 }
 
-/// Steps that older versions saved do not name their data, nor the version of the schedule.
+/// Steps that older versions saved do not name their data, nor the version of the schedule, and have a loss
+/// scale, which is null unless the run computed in float16.
 Scalars scalars_in(const JsonField& object) {
     Scalars scalars{
         .position = {count_in(object, "step"), count_in(object, "samples"), count_in(object, "tokens")},
@@ -78,10 +66,9 @@ Scalars scalars_in(const JsonField& object) {
         .data = object["data"].is_null() ? "" : object["data"].string(),
         .num_updates = count_in(object, "updates"),
         .lr_schedule = object["lr_schedule"].whole<int64_t>(0, kMaxCount, /*if_null=*/1),
-        .loss_scale = std::nullopt,
+        .has_loss_scale = !object["loss_scale"].is_null(),
         .guard = guard_in(object["guard"])};
     check_place(scalars.position.samples, scalars.seq_len);
-    if (!object["loss_scale"].is_null()) scalars.loss_scale = loss_scale_in(object["loss_scale"]);
     return scalars;
 }
 
@@ -135,21 +122,16 @@ RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::Updat
 int RunState::writer() const { return writer_of(mesh_.shape(), mesh_.coordinates()); }
 
 Scalars RunState::scalars(const train::Position& position) const {
-    Scalars scalars{.position = position,
-                    .seq_len = seq_len_,
-                    .seed = trainer_.seed(),
-                    .data = data_,
-                    .num_updates = trainer_.step().optimizer().num_updates(),
-                    .loss_scale = std::nullopt,
-                    .guard = guard_.state()};
-    if (const auto* scale = trainer_.step().loss_scale()) scalars.loss_scale = scale->state();
-    return scalars;
+    return {.position = position,
+            .seq_len = seq_len_,
+            .seed = trainer_.seed(),
+            .data = data_,
+            .num_updates = trainer_.step().optimizer().num_updates(),
+            .guard = guard_.state()};
 }
 
 void RunState::restore_optimizer(const Scalars& scalars) {
     trainer_.step().optimizer().set_num_updates(scalars.num_updates);
-    auto* scale = trainer_.step().loss_scale();
-    if (scale != nullptr && scalars.loss_scale) scale->restore(*scalars.loss_scale);
 }
 
 std::string to_json(const Scalars& scalars) {
@@ -161,7 +143,6 @@ std::string to_json(const Scalars& scalars) {
                          {"data", scalars.data},
                          {"updates", scalars.num_updates},
                          {"lr_schedule", scalars.lr_schedule},
-                         {"loss_scale", json_of(scalars.loss_scale)},
                          {"guard", json_of(scalars.guard)}};
     return object.dump();
 }

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "comm/mesh.h"
 #include "layout/param_spec.h"
 #include "parallel/parallel_model.h"
-#include "train/loss_scale.h"
 #include "train/lr_schedule.h"
 #include "train/run_limits.h"
 #include "train/trainer.h"
@@ -30,7 +28,7 @@ struct Scalars {
     std::string data = {};    // data::Loader::fingerprint(); empty: unknown
     int64_t num_updates = 0;  // number of AdamW's updates: all steps except skipped ones
     int64_t lr_schedule = train::LrSchedule::kVersion;
-    std::optional<train::LossScale::State> loss_scale;
+    bool has_loss_scale = false;  // read only: of a run in float16, which older versions had
     train::UpdateGuard::State guard;
     bool operator==(const Scalars&) const = default;
 };
@@ -85,7 +83,7 @@ class RunState {
     int writer() const;  // this rank's number among the writers of a save
 
     Scalars scalars(const train::Position& position) const;
-    void restore_optimizer(const Scalars& scalars);  // number of updates, loss scale
+    void restore_optimizer(const Scalars& scalars);  // number of updates
     void restore_guard(const Scalars& scalars) { guard_.restore(scalars.guard); }
 
   private:

@@ -15,7 +15,7 @@ namespace {
 constexpr double kPeakSeconds = 0.3;
 constexpr double kComparisonSeconds = 0.05;  // for each of two types on a processor
 constexpr double kNoticed = 1.1;             // a factor between two types that deserves a warning
-constexpr int kVolta = 70, kAmpere = 80;  // capabilities: the first tensor cores, and the first with bfloat16
+constexpr int kAmpere = 80;                  // capability of the first tensor cores with bfloat16
 
 bool processor_multiplies_bfloat16() {
     const std::string_view kernels = kernels::table().name;
@@ -37,23 +37,21 @@ std::string number_types_line(const config::Training& training) {
 
 std::string slow_type_on_gpu(const config::Training& training, const observe::JobFigures& figures,
                              int capability) {
-    if (training.mixed_precision_param == config::Precision::Float32 && capability >= kVolta) {
+    if (training.mixed_precision_param == config::Precision::Float32 && capability >= kAmpere) {
         const bool known = figures.datasheet.known() && figures.compute_datasheet.known();
         const double usual = figures.datasheet.flops_per_second,
                      own = figures.compute_datasheet.flops_per_second;
         return fmt::format(
-            "float32 computes without this GPU's tensor cores{}; set training.mixed_precision_param to {}",
+            "float32 computes without this GPU's tensor cores{}; set training.mixed_precision_param to "
+            "bfloat16",
             known ? fmt::format(": a factor of {:.1f} is lost ({:g} in place of {:g} TFLOP/s)", usual / own,
                                 own / 1e12, usual / 1e12)
-                  : "",
-            capability >= kAmpere ? "bfloat16" : "float16");
+                  : "");
     }
     if (training.mixed_precision_param != config::Precision::BFloat16 || capability >= kAmpere) return "";
     return fmt::format(
-        "this GPU (compute capability {}.{}) has no bfloat16{}; set training.mixed_precision_param to {}",
-        capability / 10, capability % 10,
-        capability >= kVolta ? ": its tensor cores, a factor of about 8, compute in float16 only" : "",
-        capability >= kVolta ? "float16" : "float32");
+        "this GPU (compute capability {}.{}) has no bfloat16; set training.mixed_precision_param to float32",
+        capability / 10, capability % 10);
 }
 
 std::string slow_type_on_processor(const config::Training& training) {

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <bit>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,17 +35,6 @@ parallel::ContextOptions context_options(const config::Parallelism& parallelism)
     const bool at_once = parallelism.context_parallel_rotate_method == config::RotateMethod::AllGather;
     return {.rotation = at_once ? Rotation::AllGather : Rotation::Ring,
             .balance = parallelism.context_parallel_load_balancer};
-}
-
-/// The mean loss divides each token's loss by the number of tokens of a step. The initial scale undoes that
-/// division and multiplies by 4 to 8 as a margin against underflow.
-std::optional<train::LossScaleOptions> loss_scale(const config::Training& training, int64_t global_batch) {
-    if (training.mixed_precision_param != config::Precision::Float16) return std::nullopt;
-    const auto tokens = static_cast<uint64_t>(global_batch * training.seq_len);
-    train::LossScaleOptions options{.init = static_cast<double>(std::bit_floor(8 * tokens))};
-    if (training.loss_scale_init) options.init = static_cast<double>(*training.loss_scale_init);
-    if (training.loss_scale_growth_interval) options.growth_interval = *training.loss_scale_growth_interval;
-    return options;
 }
 
 std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
@@ -246,8 +234,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                  .decay_all_parameters = optimizer.decay_all_parameters,
                  .unit_grad_norms = config.metrics.layer_grad_norms,
                  .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
-                           moments_type(optimizer)},
-                 .loss_scale = loss_scale(config.training, sizes.global_batch)}};
+                           moments_type(optimizer)}}};
     check_product_casts(config, options, mesh);
     return options;
 }

@@ -121,7 +121,6 @@ kernels::AdamW arguments(const ParameterUpdate& one) {
                         .first_moments = row(moments.first, Rounded::FirstMoment),
                         .second_moments = row(moments.second, Rounded::SecondMoment),
                         .bf16_copy = nullptr,
-                        .fp16_copy = nullptr,
                         .gradient_factor = static_cast<float>(update.gradient_factor),
                         .decay_factor = static_cast<float>(update.decay_factor),
                         .step_size = static_cast<float>(update.step_size),
@@ -133,10 +132,8 @@ kernels::AdamW arguments(const ParameterUpdate& one) {
     const bool narrow_gradient = parameter.gradient.scalar_type() == at::kBFloat16;
     if (narrow_gradient) args.bf16_gradient = ops::elements<kernels::BFloat16>(parameter.gradient);
     if (!narrow_gradient) args.gradient = ops::elements<float>(parameter.gradient);
-    if (parameter.compute.is_same(parameter.weights)) return args;
-    const bool is_half = parameter.compute.scalar_type() == at::kHalf;
-    if (is_half) args.fp16_copy = ops::mutable_elements<kernels::Half>(parameter.compute);
-    if (!is_half) args.bf16_copy = ops::mutable_elements<kernels::BFloat16>(parameter.compute);
+    if (!parameter.compute.is_same(parameter.weights))
+        args.bf16_copy = ops::mutable_elements<kernels::BFloat16>(parameter.compute);
     return args;
 }
 
@@ -159,7 +156,6 @@ void update_on_processor(const ParameterUpdate& one) {
                 row->bf16 = advanced(row->bf16, begin);
             }
             part.bf16_copy = advanced(part.bf16_copy, begin);
-            part.fp16_copy = advanced(part.fp16_copy, begin);
             kernels::table().adamw(part);
         });
 }

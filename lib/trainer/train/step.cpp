@@ -62,19 +62,17 @@ Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor 
       mesh_(mesh),
       executor_(std::move(executor)),
       options_(options),
-      optimizer_(options.adamw, optimizer_parameters(model, options.decay_all_parameters)) {
-    if (options.loss_scale) loss_scale_.emplace(*options.loss_scale);
-}
+      optimizer_(options.adamw, optimizer_parameters(model, options.decay_all_parameters)) {}
 
 StepTotals Step::forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile) {
     // The weight of one token's loss in the job's mean: the same for every token on every rank. If no token
     // counts, loss and gradients are 0 with any weight that is finite.
     const double weight = 1 / static_cast<double>(std::max<int64_t>(batch.job_counted_tokens, 1));
     parallel::reset_gradients(model_);
-    at::Tensor loss = executor_.run(batch.microbatches, scale() * weight, optimizer_.num_updates()) * weight;
+    at::Tensor loss = executor_.run(batch.microbatches, weight, optimizer_.num_updates()) * weight;
     // The ranks of a tensor group computed the same loss, so only one of them adds it to the sum.
     if (mesh_.coordinate(layout::Axis::Tensor) != 0) loss.zero_();
-    const at::Tensor squares = parallel::owned_squared_norms(model_) / (scale() * scale());
+    const at::Tensor squares = parallel::owned_squared_norms(model_);
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
     mesh_.world().run(
@@ -84,24 +82,10 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     return totals_of(totals);
 }
 
-/// The factor by which the optimizer multiplies the gradients, to clip them to max_norm and remove the loss
-/// scale.
+/// The factor by which the optimizer multiplies the gradients, to clip them to max_norm.
 double Step::gradient_factor(double norm) const {
     constexpr double kGuard = 1e-6;  // against division by zero
-    return std::min(options_.max_norm / (norm + kGuard), 1.0) / scale();
-}
-
-/// Lowers the loss scale if gradients overflowed; counts a good step if they did not. The scale stays if the
-/// loss itself is not finite, because a smaller scale would not help.
-void Step::adjust_loss_scale(StepResult& result) {
-    if (!loss_scale_) return;
-    result.loss_scale = loss_scale_->value();
-    if (!std::isfinite(result.loss)) return;
-    if (std::isfinite(result.grad_norm)) {
-        loss_scale_->count_good_step();
-    } else {
-        result.lowered_loss_scale = loss_scale_->lower();
-    }
+    return std::min(options_.max_norm / (norm + kGuard), 1.0);
 }
 
 StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits& limits) {
@@ -113,9 +97,7 @@ StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits&
         model_.refresh_float8();
     }
     mesh_.world().wait_for_gpu();  // otherwise the update's time would count for the next step
-    StepResult result{loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
-    adjust_loss_scale(result);
-    return result;
+    return {loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
 }
 
 }  // namespace argosy::train

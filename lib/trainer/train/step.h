@@ -1,5 +1,5 @@
 // One training step: forward and backward over the microbatches, clipping of the gradients, and the
-// optimizer's update. A Step owns the optimizer, the executor and the loss scale.
+// optimizer's update. A Step owns the optimizer and the executor.
 //
 // The executor's program ends with the sums of gradients over ranks. The gradient norm and the update are no
 // operations of a program: between them the host reads the loss and the norm, skips the update if gradients
@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,7 +21,6 @@
 #include "parallel/executor.h"
 #include "parallel/parallel_model.h"
 #include "train/adamw.h"
-#include "train/loss_scale.h"
 
 namespace argosy::train {
 
@@ -34,7 +32,7 @@ struct StepBatch {
     int64_t first_position = 0;      // position in the run of the step's first sample (data::Loader)
 };
 
-/// Results of forward and backward over the whole job, the same on all ranks. The loss scale is divided out.
+/// Results of forward and backward over the whole job, the same on all ranks.
 struct StepTotals {
     double loss = 0;          // mean over the job's counted tokens; 0 if there are none
     double squared_norm = 0;  // of the whole gradient
@@ -55,8 +53,6 @@ struct StepResult {
     bool skipped = false;  // loss or norm not finite or above its limit: weights and moments are unchanged
     /// Name and gradient norm, before clipping, of each of model::unit_names, if StepOptions asks for them.
     std::vector<std::pair<std::string, double>> unit_grad_norms = {};
-    std::optional<double> loss_scale = {};  // the scale that the step used
-    bool lowered_loss_scale = false;        // skipped only because gradients overflowed under that scale
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
 
@@ -65,7 +61,6 @@ struct StepOptions {
     bool decay_all_parameters = false;
     bool unit_grad_norms = false;
     train::AdamWOptions adamw = {};
-    std::optional<train::LossScaleOptions> loss_scale = {};  // none: the loss is not scaled
 };
 
 class Step {
@@ -74,10 +69,9 @@ class Step {
     Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor executor,
          const StepOptions& options);
 
-    /// COLLECTIVE over the world: computes the gradients of the mean loss, times the loss scale and summed
-    /// over the mesh, and leaves them in the parameters. Calls `meanwhile`, if given, after all GPU work is
-    /// queued, then waits for that work. On the device meta, which holds no data, the totals are 0, so that
-    /// update() runs the optimizer.
+    /// COLLECTIVE over the world: computes the gradients of the mean loss, summed over the mesh, and leaves
+    /// them in the parameters. Calls `meanwhile`, if given, after all GPU work is queued, then waits for that
+    /// work. On the device meta, which holds no data, the totals are 0, so that update() runs the optimizer.
     StepTotals forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile = nullptr);
 
     /// COLLECTIVE over the world: updates the weights with the clipped gradients and waits for the update.
@@ -86,19 +80,15 @@ class Step {
 
     train::AdamW& optimizer() { return optimizer_; }
     const parallel::Executor& executor() const { return executor_; }
-    train::LossScale* loss_scale() { return loss_scale_ ? &*loss_scale_ : nullptr; }
 
   private:
-    double scale() const { return loss_scale_ ? loss_scale_->value() : 1; }
     double gradient_factor(double norm) const;
-    void adjust_loss_scale(StepResult& result);
 
     parallel::ParallelModel& model_;
     comm::Mesh& mesh_;
     parallel::Executor executor_;
     StepOptions options_;
     train::AdamW optimizer_;
-    std::optional<train::LossScale> loss_scale_;
 };
 
 }  // namespace argosy::train

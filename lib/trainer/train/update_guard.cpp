@@ -39,7 +39,6 @@ UpdateLimits UpdateGuard::limits() const {
 void UpdateGuard::count(const StepResult& result) {
     if (result.skipped) {
         ++num_skipped_;
-        if (result.lowered_loss_scale) return;
         ++(result.finite() ? spikes_in_a_row_ : nonfinite_in_a_row_);
         return;
     }
@@ -62,9 +61,6 @@ void UpdateGuard::restore(const State& state) {
 }
 
 std::string UpdateGuard::reason(const StepResult& result) const {
-    if (result.lowered_loss_scale) {
-        return fmt::format("gradients overflowed at the loss scale {}, which is halved", *result.loss_scale);
-    }
     if (!result.finite()) {
         return fmt::format("the loss is {} and the gradient norm {}", result.loss, result.grad_norm);
     }

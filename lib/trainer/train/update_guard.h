@@ -65,8 +65,7 @@ class UpdateGuard {
     /// The limits for the next step. They follow from the updates made so far.
     UpdateLimits limits() const;
 
-    /// Call after each step. A skipped step does not change the limits. A step that was skipped only because
-    /// its loss scale was too large counts neither as nonfinite nor as a spike.
+    /// Call after each step. A skipped step does not change the limits.
     void count(const StepResult& result);
 
     /// Whether check() throws.

@@ -54,7 +54,7 @@ std::optional<int64_t> Validation::add_losses(StopAgreement& stop, at::Tensor& s
     for (int64_t i = 0; i < num_batches_; ++i) {
         stop.begin();  // the exchange goes on while the batch is computed
         const StepBatch batch = feed.next();
-        sum.add_(executor_.run(batch.microbatches, /*loss_scale=*/1, /*update=*/0));
+        sum.add_(executor_.run(batch.microbatches, /*loss_weight=*/1, /*update=*/0));
         feed.read_meanwhile();
         num_tokens += batch.job_counted_tokens;
         if (stop.finish() == StopReason::Signal && i + 1 < num_batches_) {

@@ -332,6 +332,5 @@ void attention(const Attention<T>& args) {
 
 template void attention(const Attention<float>&);
 template void attention(const Attention<BFloat16>&);
-template void attention(const Attention<Half>&);
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

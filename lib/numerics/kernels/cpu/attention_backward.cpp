@@ -306,6 +306,5 @@ void attention_backward(const AttentionBackward<T>& args) {
 
 template void attention_backward(const AttentionBackward<float>&);
 template void attention_backward(const AttentionBackward<BFloat16>&);
-template void attention_backward(const AttentionBackward<Half>&);
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -103,9 +103,7 @@ void cross_entropy_gradient(const CrossEntropyGradient<T>& args) {
 
 template void softmax_sums(const SoftmaxSums<float>&);
 template void softmax_sums(const SoftmaxSums<BFloat16>&);
-template void softmax_sums(const SoftmaxSums<Half>&);
 template void cross_entropy_gradient(const CrossEntropyGradient<float>&);
 template void cross_entropy_gradient(const CrossEntropyGradient<BFloat16>&);
-template void cross_entropy_gradient(const CrossEntropyGradient<Half>&);
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

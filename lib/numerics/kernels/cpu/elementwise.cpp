@@ -61,10 +61,8 @@ void narrow(const Narrow<T>& args) {
 
 template void widen(const Widen<float>&);
 template void widen(const Widen<BFloat16>&);
-template void widen(const Widen<Half>&);
 template void narrow(const Narrow<float>&);
 template void narrow(const Narrow<BFloat16>&);
-template void narrow(const Narrow<Half>&);
 
 template <class T>
 void rope(const Rope<T>& args) {
@@ -84,7 +82,6 @@ void rope(const Rope<T>& args) {
 
 template void rope(const Rope<float>&);
 template void rope(const Rope<BFloat16>&);
-template void rope(const Rope<Half>&);
 
 template <class T>
 void swiglu(const Swiglu<T>& args) {
@@ -117,10 +114,8 @@ void swiglu_backward(const SwigluBackward<T>& args) {
 
 template void swiglu(const Swiglu<float>&);
 template void swiglu(const Swiglu<BFloat16>&);
-template void swiglu(const Swiglu<Half>&);
 template void swiglu_backward(const SwigluBackward<float>&);
 template void swiglu_backward(const SwigluBackward<BFloat16>&);
-template void swiglu_backward(const SwigluBackward<Half>&);
 
 template <class T>
 void sum_rows(const SumRows<T>& args) {
@@ -139,7 +134,6 @@ double squared_norm(const SquaredNorm& args) {
 
 template void sum_rows(const SumRows<float>&);
 template void sum_rows(const SumRows<BFloat16>&);
-template void sum_rows(const SumRows<Half>&);
 
 template <class T>
 void embedding(const Embedding<T>& args) {
@@ -170,9 +164,7 @@ void embedding_gradient(const EmbeddingGradient<T>& args) {
 
 template void embedding(const Embedding<float>&);
 template void embedding(const Embedding<BFloat16>&);
-template void embedding(const Embedding<Half>&);
 template void embedding_gradient(const EmbeddingGradient<float>&);
 template void embedding_gradient(const EmbeddingGradient<BFloat16>&);
-template void embedding_gradient(const EmbeddingGradient<Half>&);
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -54,15 +54,12 @@ uint16_t widened(uint8_t bits) {
 
 float value_of(float x) { return x; }
 float value_of(BFloat16 x) { return __builtin_bit_cast(float, uint32_t{x.bits} << 16); }
-float value_of(Half x) { return static_cast<float>(__builtin_bit_cast(_Float16, x.bits)); }
 
 /// Magnitudes compare as their bits do, and those of NaN are the largest.
 uint32_t magnitude(float x) { return __builtin_bit_cast(uint32_t, x) & 0x7FFFFFFF; }
 uint16_t magnitude(BFloat16 x) { return x.bits & 0x7FFF; }
-uint16_t magnitude(Half x) { return x.bits & 0x7FFF; }
 float from_magnitude(uint32_t bits, float) { return __builtin_bit_cast(float, bits); }
 float from_magnitude(uint16_t bits, BFloat16) { return value_of(BFloat16{bits}); }
-float from_magnitude(uint16_t bits, Half) { return value_of(Half{bits}); }
 
 /// largest[i] = the larger one of largest[i] and |x[i]|.
 template <class T>
@@ -141,9 +138,7 @@ void widen_float8(const WidenFloat8& args) {
 
 template void largest_magnitudes(const LargestMagnitudes<float>&);
 template void largest_magnitudes(const LargestMagnitudes<BFloat16>&);
-template void largest_magnitudes(const LargestMagnitudes<Half>&);
 template void cast_to_float8(const CastToFloat8<float>&);
 template void cast_to_float8(const CastToFloat8<BFloat16>&);
-template void cast_to_float8(const CastToFloat8<Half>&);
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

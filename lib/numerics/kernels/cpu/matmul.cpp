@@ -174,7 +174,5 @@ void matmul(const Matmul<T, Sum>& args) {
 template void matmul(const Matmul<float, float>&);
 template void matmul(const Matmul<BFloat16, BFloat16>&);
 template void matmul(const Matmul<BFloat16, float>&);
-template void matmul(const Matmul<Half, Half>&);
-template void matmul(const Matmul<Half, float>&);
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

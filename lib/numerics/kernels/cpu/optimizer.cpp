@@ -122,7 +122,6 @@ void update(const AdamW& args, int64_t begin, int64_t size) {
         store(v + i, square);
         store(w + i, weight);
         if (args.bf16_copy != nullptr) store(args.bf16_copy + begin + i, weight);
-        if (args.fp16_copy != nullptr) store(args.fp16_copy + begin + i, weight);
     });
     weights.finish();
     first.finish();

@@ -65,9 +65,7 @@ void rms_norm_backward(const RmsNormBackward<T>& args) {
 
 template void rms_norm(const RmsNorm<float>&);
 template void rms_norm(const RmsNorm<BFloat16>&);
-template void rms_norm(const RmsNorm<Half>&);
 template void rms_norm_backward(const RmsNormBackward<float>&);
 template void rms_norm_backward(const RmsNormBackward<BFloat16>&);
-template void rms_norm_backward(const RmsNormBackward<Half>&);
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

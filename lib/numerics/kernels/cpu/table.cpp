@@ -38,7 +38,6 @@ extern constinit const Table kTable = {
     .squared_norm = squared_norm,
     .fp32 = kTyped<float>,
     .bf16 = kTyped<BFloat16>,
-    .fp16 = kTyped<Half>,
     .adamw = adamw,
     .add_rounded = add_rounded,
     .widen_float8 = widen_float8,

@@ -4,8 +4,7 @@
 //
 // Everything here and in the sources of cpu/ is in a namespace with the variant's name and calls no template
 // or inline function from elsewhere. The linker would keep one copy of such a function for all variants,
-// perhaps one with instructions that this CPU lacks. Only vector_portable.h uses std::bit_cast, because its
-// code runs on every CPU.
+// perhaps one with instructions that this CPU lacks.
 #pragma once
 
 #include ARGOSY_VECTOR_HEADER

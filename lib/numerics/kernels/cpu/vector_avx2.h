@@ -1,4 +1,4 @@
-// A Vector of eight floats with AVX2, FMA and F16C.
+// A Vector of eight floats with AVX2 and FMA.
 #pragma once
 
 #include <immintrin.h>
@@ -65,14 +65,6 @@ inline void store(BFloat16* to, Vector a) {
     const __m256i chosen = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, is_nan), 16);
     const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(chosen, chosen), 0x08);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(packed));
-}
-
-inline Vector load(const Half* from) {
-    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)))};
-}
-inline void store(Half* to, Vector a) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to),
-                     _mm256_cvtps_ph(a.lanes, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -58,12 +58,4 @@ inline void store(BFloat16* to, Vector a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_cvtepi32_epi16(chosen));
 }
 
-inline Vector load(const Half* from) {
-    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)))};
-}
-inline void store(Half* to, Vector a) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
-                        _mm512_cvtps_ph(a.lanes, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-}
-
 }  // namespace argosy::kernels::ARGOSY_VARIANT

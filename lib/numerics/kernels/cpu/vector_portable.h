@@ -1,7 +1,6 @@
 // A Vector of ARGOSY_VECTOR_LANES floats in plain C++, for the baseline instructions of the CPU.
 #pragma once
 
-#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -75,34 +74,6 @@ inline void store(BFloat16* to, Vector a) {
     const Vector::Words chosen = (words & 0x7fffffff) > 0x7f800000 ? quiet : rounded;
     const auto halves = __builtin_convertvector(chosen, Vector::Halves);
     std::memcpy(to, &halves, sizeof halves);
-}
-
-/// Convert half precision, subnormals and infinities included.
-inline float widen(Half x) {
-    const uint32_t sign = static_cast<uint32_t>(x.bits & 0x8000) << 16, magnitude = x.bits & 0x7fff;
-    if (magnitude >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
-    const float scaled = std::bit_cast<float>(magnitude << 13) * 0x1p112f;  // moves the exponent's bias
-    return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | sign);
-}
-inline Half narrow(float x) {
-    const uint32_t word = std::bit_cast<uint32_t>(x), magnitude = word & 0x7fffffff;
-    const auto sign = static_cast<uint16_t>(word >> 16 & 0x8000);
-    if (magnitude > 0x7f800000) return {static_cast<uint16_t>(sign | 0x7e00)};
-    if (magnitude >= 0x477ff000) return {static_cast<uint16_t>(sign | 0x7c00)};  // rounds to infinity
-    if (magnitude < 0x38800000) {  // subnormal: the addition rounds to a multiple of 2^-24
-        const float rounded = std::bit_cast<float>(magnitude) + 0.5f;
-        return {static_cast<uint16_t>(sign | (std::bit_cast<uint32_t>(rounded) - 0x3f000000))};
-    }
-    const uint32_t rounded = magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1);
-    return {static_cast<uint16_t>(sign | rounded >> 13)};
-}
-inline Vector load(const Half* from) {
-    Vector a;
-    for (int i = 0; i < Vector::kLanes; ++i) a.lanes[i] = widen(from[i]);
-    return a;
-}
-inline void store(Half* to, Vector a) {
-    for (int i = 0; i < Vector::kLanes; ++i) to[i] = narrow(a.lanes[i]);
 }
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -276,12 +276,9 @@ void cross_entropy(const CrossEntropy<T>& args, GpuStream stream) {
 
 template void softmax_sums(const SoftmaxSums<float>&, GpuStream);
 template void softmax_sums(const SoftmaxSums<BFloat16>&, GpuStream);
-template void softmax_sums(const SoftmaxSums<Half>&, GpuStream);
 template void cross_entropy_gradient(const CrossEntropyGradient<float>&, GpuStream);
 template void cross_entropy_gradient(const CrossEntropyGradient<BFloat16>&, GpuStream);
-template void cross_entropy_gradient(const CrossEntropyGradient<Half>&, GpuStream);
 template void cross_entropy(const CrossEntropy<float>&, GpuStream);
 template void cross_entropy(const CrossEntropy<BFloat16>&, GpuStream);
-template void cross_entropy(const CrossEntropy<Half>&, GpuStream);
 
 }  // namespace argosy::kernels::cuda

@@ -34,20 +34,15 @@ struct Elements {
 
 __device__ inline float widened(float x) { return x; }
 __device__ inline float widened(BFloat16 x) { return __uint_as_float(uint32_t{x.bits} << 16); }
-__device__ inline float widened(Half x) { return widen_half(x.bits); }
 
 __device__ inline uint32_t word_of(float x) { return __float_as_uint(x); }
 __device__ inline uint32_t word_of(BFloat16 x) { return x.bits; }
-__device__ inline uint32_t word_of(Half x) { return x.bits; }
 __device__ inline uint32_t word_of(uint8_t x) { return x; }
 
 /// Element i of a word, widened to a float.
 __device__ inline float widened(const float*, uint32_t word, int) { return __uint_as_float(word); }
 __device__ inline float widened(const BFloat16*, uint32_t word, int i) {
     return __uint_as_float(i == 0 ? word << 16 : word & 0xffff0000);
-}
-__device__ inline float widened(const Half*, uint32_t word, int i) {
-    return widen_half(static_cast<uint16_t>(word >> 16 * i));
 }
 
 /// Narrows x[i], and x[i + 1] where two elements share a word, into a word.
@@ -58,10 +53,6 @@ __device__ uint32_t narrow_word(const float*, const Floats<kCount>& x, int i) {
 template <int kCount>
 __device__ uint32_t narrow_word(const BFloat16*, const Floats<kCount>& x, int i) {
     return round_to_bfloat16(x[i], kCount == 1 ? 0 : x[i + 1]);
-}
-template <int kCount>
-__device__ uint32_t narrow_word(const Half*, const Floats<kCount>& x, int i) {
-    return round_to_half(x[i], kCount == 1 ? 0 : x[i + 1]);
 }
 
 template <class T, int kCount>
@@ -106,7 +97,6 @@ __device__ Elements<T, kCount> load_elements(const T* from) {
 
 __device__ inline void store_element(float* to, uint32_t word) { *to = __uint_as_float(word); }
 __device__ inline void store_element(BFloat16* to, uint32_t word) { to->bits = static_cast<uint16_t>(word); }
-__device__ inline void store_element(Half* to, uint32_t word) { to->bits = static_cast<uint16_t>(word); }
 
 template <int kCount, class T>
 __device__ void store(T* to, const Elements<T, kCount>& x) {

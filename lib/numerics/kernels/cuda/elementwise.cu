@@ -209,10 +209,8 @@ void narrow(const Narrow<T>& args, GpuStream stream) {
 
 template void widen(const Widen<float>&, GpuStream);
 template void widen(const Widen<BFloat16>&, GpuStream);
-template void widen(const Widen<Half>&, GpuStream);
 template void narrow(const Narrow<float>&, GpuStream);
 template void narrow(const Narrow<BFloat16>&, GpuStream);
-template void narrow(const Narrow<Half>&, GpuStream);
 
 template <class T>
 void rope(const Rope<T>& args, GpuStream stream) {
@@ -224,7 +222,6 @@ void rope(const Rope<T>& args, GpuStream stream) {
 
 template void rope(const Rope<float>&, GpuStream);
 template void rope(const Rope<BFloat16>&, GpuStream);
-template void rope(const Rope<Half>&, GpuStream);
 
 template <class T>
 void swiglu(const Swiglu<T>& args, GpuStream stream, float* largest) {
@@ -255,9 +252,7 @@ void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream, float* lar
 
 template void swiglu(const Swiglu<float>&, GpuStream, float*);
 template void swiglu(const Swiglu<BFloat16>&, GpuStream, float*);
-template void swiglu(const Swiglu<Half>&, GpuStream, float*);
 template void swiglu_backward(const SwigluBackward<float>&, GpuStream, float*);
 template void swiglu_backward(const SwigluBackward<BFloat16>&, GpuStream, float*);
-template void swiglu_backward(const SwigluBackward<Half>&, GpuStream, float*);
 
 }  // namespace argosy::kernels::cuda

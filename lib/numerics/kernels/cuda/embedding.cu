@@ -126,9 +126,7 @@ void embedding_gradient(const EmbeddingGradient<T>& args, const int64_t* positio
 
 template void embedding(const Embedding<float>&, GpuStream);
 template void embedding(const Embedding<BFloat16>&, GpuStream);
-template void embedding(const Embedding<Half>&, GpuStream);
 template void embedding_gradient(const EmbeddingGradient<float>&, const int64_t*, GpuStream);
 template void embedding_gradient(const EmbeddingGradient<BFloat16>&, const int64_t*, GpuStream);
-template void embedding_gradient(const EmbeddingGradient<Half>&, const int64_t*, GpuStream);
 
 }  // namespace argosy::kernels::cuda

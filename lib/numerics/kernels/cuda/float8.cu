@@ -250,9 +250,7 @@ void transpose_bytes(const TransposeBytes& args, GpuStream stream) {
 
 template void cast_blocks(const CastBlocks<float>&, const TransposedFloat8&, GpuStream);
 template void cast_blocks(const CastBlocks<BFloat16>&, const TransposedFloat8&, GpuStream);
-template void cast_blocks(const CastBlocks<Half>&, const TransposedFloat8&, GpuStream);
 template void cast_to_float8(const CastToFloat8<float>&, const TransposedFloat8&, GpuStream);
 template void cast_to_float8(const CastToFloat8<BFloat16>&, const TransposedFloat8&, GpuStream);
-template void cast_to_float8(const CastToFloat8<Half>&, const TransposedFloat8&, GpuStream);
 
 }  // namespace argosy::kernels::cuda

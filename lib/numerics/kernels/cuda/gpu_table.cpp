@@ -37,8 +37,7 @@ const GpuTable* gpu_table() {
                                         .transpose_bytes = cuda::transpose_bytes,
                                         .float8_scales = cuda::float8_scales,
                                         .fp32 = typed<float>(),
-                                        .bf16 = typed<BFloat16>(),
-                                        .fp16 = typed<Half>()};
+                                        .bf16 = typed<BFloat16>()};
     return &kTable;
 }
 

@@ -161,6 +161,5 @@ void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream) {
 
 template void largest_magnitudes(const LargestMagnitudes<float>&, GpuStream);
 template void largest_magnitudes(const LargestMagnitudes<BFloat16>&, GpuStream);
-template void largest_magnitudes(const LargestMagnitudes<Half>&, GpuStream);
 
 }  // namespace argosy::kernels::cuda

@@ -85,11 +85,6 @@ __device__ inline uint32_t round_to_bfloat16(float first, float second) {
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
     return bits;
 }
-__device__ inline uint32_t round_to_half(float first, float second) {
-    uint32_t bits;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(second), "f"(first));
-    return bits;
-}
 /// Rounds two floats to float8, to nearest, ties to even; what is too large becomes the largest number. The
 /// first float goes to the low byte.
 __device__ inline uint32_t round_to_e4m3(float first, float second) {
@@ -109,11 +104,6 @@ __device__ inline uint32_t round_to_e5m2(float first, float second) {
     asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(second), "f"(first));
     return bits;
 #endif
-}
-__device__ inline float widen_half(uint16_t bits) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(bits));
-    return wide;
 }
 
 }  // namespace argosy::kernels::cuda

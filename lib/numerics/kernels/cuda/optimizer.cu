@@ -169,7 +169,6 @@ __device__ void update(const AdamWRows& rows, int64_t i) {
         weights[k] = element.weight, first[k] = element.first, second[k] = element.second;
     }
     if (args.bf16_copy != nullptr) store(args.bf16_copy + i, weights);
-    if (args.fp16_copy != nullptr) store(args.fp16_copy + i, weights);
     const uint64_t number = V::kRounds ? rows_of(rows).number_of(i) : 0;
     store_state<kCount, V::kWeights>(args.weights, i, number, args.update_number, weights);
     store_state<kCount, V::kFirst>(args.first_moments, i, number, args.update_number, first);
@@ -190,9 +189,9 @@ __global__ void __launch_bounds__(kThreads) adamw_kernel(const __grid_constant__
 }
 
 bool in_packs_of_16_bytes(const AdamW& args) {
-    return in_packs<float>(0, args.gradient, args.bf16_gradient, args.bf16_copy, args.fp16_copy,
-                           args.weights.fp32, args.weights.bf16, args.first_moments.fp32,
-                           args.first_moments.bf16, args.second_moments.fp32, args.second_moments.bf16);
+    return in_packs<float>(0, args.gradient, args.bf16_gradient, args.bf16_copy, args.weights.fp32,
+                           args.weights.bf16, args.first_moments.fp32, args.first_moments.bf16,
+                           args.second_moments.fp32, args.second_moments.bf16);
 }
 
 /// Updates the tensors of variant kIndex, then the tensors of the next variants.

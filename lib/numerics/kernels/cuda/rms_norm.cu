@@ -120,6 +120,5 @@ void rms_norm(const RmsNorm<T>& args, GpuStream stream, float* largest) {
 
 template void rms_norm(const RmsNorm<float>&, GpuStream, float*);
 template void rms_norm(const RmsNorm<BFloat16>&, GpuStream, float*);
-template void rms_norm(const RmsNorm<Half>&, GpuStream, float*);
 
 }  // namespace argosy::kernels::cuda

@@ -242,9 +242,7 @@ void rms_norm_backward(const RmsNormBackward<T>& args, void* scratch, GpuStream 
 
 template int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<float>&);
 template int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<BFloat16>&);
-template int64_t rms_norm_backward_scratch_bytes(const RmsNormBackward<Half>&);
 template void rms_norm_backward(const RmsNormBackward<float>&, void*, GpuStream);
 template void rms_norm_backward(const RmsNormBackward<BFloat16>&, void*, GpuStream);
-template void rms_norm_backward(const RmsNormBackward<Half>&, void*, GpuStream);
 
 }  // namespace argosy::kernels::cuda

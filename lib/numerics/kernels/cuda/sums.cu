@@ -215,10 +215,8 @@ void add_partial_rows(const float* partial, int64_t num_rows, int64_t row_size, 
 
 template int64_t sum_rows_scratch_bytes(const SumRows<float>&);
 template int64_t sum_rows_scratch_bytes(const SumRows<BFloat16>&);
-template int64_t sum_rows_scratch_bytes(const SumRows<Half>&);
 template void sum_rows(const SumRows<float>&, void*, GpuStream);
 template void sum_rows(const SumRows<BFloat16>&, void*, GpuStream);
-template void sum_rows(const SumRows<Half>&, void*, GpuStream);
 
 int64_t squared_norms_scratch_bytes(std::span<const SquaredNorm> tensors) {
     int64_t count = 0;

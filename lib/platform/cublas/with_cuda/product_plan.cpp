@@ -20,8 +20,6 @@ cudaDataType_t datatype(ElementType type) {
     switch (type) {
         case ElementType::BFloat16:
             return CUDA_R_16BF;
-        case ElementType::Float16:
-            return CUDA_R_16F;
         case ElementType::Float32:
             return CUDA_R_32F;
         case ElementType::Float8E4M3:

@@ -44,8 +44,7 @@ std::optional<int64_t> window_left(const VisibleKeys& visible) {
 }  // namespace
 
 bool supports_attention(const at::Tensor& q) {
-    const auto type = q.scalar_type();
-    return (type == at::kBFloat16 || type == at::kHalf) && q.size(3) % 8 == 0 && q.size(3) <= 256;
+    return q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && q.size(3) <= 256;
 }
 
 Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {

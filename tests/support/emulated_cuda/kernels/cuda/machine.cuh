@@ -86,17 +86,14 @@ uint32_t rounded_bits(uint32_t bits) {
 inline uint32_t one_bfloat16(float x) {
     return isnan(x) ? 0x7fff : rounded_bits<16>(std::bit_cast<uint32_t>(x)) >> 16;
 }
-inline uint32_t one_half(float x) { return std::bit_cast<uint16_t>(static_cast<_Float16>(x)); }
 inline uint32_t round_to_bfloat16(float first, float second) {
     return one_bfloat16(first) | one_bfloat16(second) << 16;
 }
-inline uint32_t round_to_half(float first, float second) { return one_half(first) | one_half(second) << 16; }
 inline uint32_t round_to_e4m3(float first, float second) {
     return rounded_to_e4m3(first) | rounded_to_e4m3(second) << 8;
 }
 inline uint32_t round_to_e5m2(float first, float second) {
     return rounded_to_e5m2(first) | rounded_to_e5m2(second) << 8;
 }
-inline float widen_half(uint16_t bits) { return static_cast<float>(std::bit_cast<_Float16>(bits)); }
 
 }  // namespace argosy::kernels::cuda
