@@ -24,6 +24,7 @@
 #include "interop/conversion.h"
 #include "interop/conversion_folder.h"
 #include "interop/model_source.h"
+#include "model/units.h"
 #include "mpi/agreement.h"
 #include "mpi/comm.h"
 #include "mpi/program.h"

@@ -8,6 +8,7 @@
 #include "checkpoint/tensor_file.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
+#include "model/units.h"
 
 namespace argosy::interop {
 namespace {
@@ -83,12 +84,12 @@ std::vector<std::byte> tensor_bytes(const TensorInfo& tensor) {
 
 std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType type, bool optimizer) {
     std::vector<TensorInfo> tensors;
-    for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
         tensors.push_back({kModelPrefix + parameter.name, type, parameter.shape});
     }
     for (const char* mean : {"optimizer/first/", "optimizer/second/"}) {
         if (!optimizer) break;
-        for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+        for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
             tensors.push_back({mean + parameter.name, ElementType::Float32, parameter.shape});
         }
     }
@@ -116,7 +117,7 @@ void write_hugging_face(const fs::path& folder, const model::ModelSpec& spec, El
     write_file(folder / "config.json", model::hugging_face_config(spec));
     write_file(folder / "tokenizer.json", "{\"b\": 2}\n");
     std::vector<TensorInfo> tensors;
-    for (const layout::ParamSpec& parameter : model_parameters(spec))
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec))
         tensors.push_back({hugging_face_name(parameter.name), type, parameter.shape});
     SafetensorsWriter writer(folder / "model.safetensors", tensors);
     for (size_t i = 0; i < tensors.size(); ++i) writer.write(i, 0, tensor_bytes(tensors[i]));

@@ -16,6 +16,7 @@
 #include "interop/conversions.h"
 #include "interop/inspect.h"
 #include "interop/names.h"
+#include "model/units.h"
 
 namespace argosy::interop {
 namespace {
@@ -299,7 +300,7 @@ TEST(Convert, DifferencesAreNamed) {
     expect_message(found[1], {"model/norm.weight: 1 of 26 elements differ"});
 
     const auto mixed = compare("full", {.to = Form::HuggingFace});  // as if the means should not be there
-    ASSERT_EQ(mixed.size(), 2 * model_parameters(source.spec).size());
+    ASSERT_EQ(mixed.size(), 2 * model::model_parameters(source.spec).size());
     expect_message(mixed[0], {"optimizer/", "should not be there"});
     expect_message(compare("full", as_hf)[0], {"optimizer/"});
     expect_message(compare("hf", as_full).back(), {"optimizer/second/", "is missing"});

@@ -9,7 +9,7 @@
 #include "interop/safetensors.h"
 #include "interop/safetensors_files.h"
 #include "model/model_spec.h"
-#include "model/parameter.h"
+#include "model/units.h"
 #include "scratch_folder.h"
 #include "support/fuzzing.h"
 

@@ -171,7 +171,7 @@ TEST(LayerwiseModel, ConvertsWeightsInParts) {
     MemorySource source(spec, 5, at::kHalf);
     for (const auto type : {at::kFloat, at::kHalf}) {
         const model::Weights weights = LayerwiseModel(source, spec, type).read_unit(0);
-        EXPECT_TRUE(identical(weights[model::Role::Embedding], source["tok_embeddings.weight"].to(type)));
+        EXPECT_TRUE(identical(weights.tensors[0], source["tok_embeddings.weight"].to(type)));
     }
 }
 

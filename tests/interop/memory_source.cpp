@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "layout/param_spec.h"
-#include "model/parameter.h"
+#include "model/units.h"
 
 namespace argosy::testing {
 namespace {

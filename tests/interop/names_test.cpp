@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "expect_error.h"
 #include "interop/conversions.h"
+#include "model/units.h"
 
 namespace argosy::interop {
 namespace {
@@ -31,7 +32,7 @@ class Fake : public checkpoint::TensorSource {
 
 std::vector<TensorInfo> theirs(const model::ModelSpec& spec) {
     std::vector<TensorInfo> tensors;
-    for (const layout::ParamSpec& parameter : model_parameters(spec))
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec))
         tensors.push_back({hugging_face_name(parameter.name), ElementType::Float32, parameter.shape});
     return tensors;
 }
@@ -47,7 +48,7 @@ TEST(Names, AreHuggingFaces) {
     auto spec = tiny_spec("qwen3");
     spec.qkv_bias = spec.output_bias = spec.mlp_bias = true;
     spec.num_layers = 12;
-    for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
         if (parameter.name.starts_with("layers.") && !parameter.name.starts_with("layers.11.")) continue;
         ours.push_back(parameter.name);
         names.push_back(hugging_face_name(parameter.name));

@@ -8,7 +8,7 @@
 #include "h5/file.h"
 #include "interop/conversions.h"
 #include "layout/param_spec.h"
-#include "model/parameter.h"
+#include "model/units.h"
 
 namespace argosy::interop {
 namespace {

@@ -107,7 +107,7 @@ class LayersTest : public ::testing::TestWithParam<LayersParam> {
 
 TEST_P(LayersTest, Block) {
     constexpr int kUnit = 2, kLayer = 1;
-    const Block block(model_.spec, model_.axis, model_.context, model_.rope);
+    const Block block(model_.spec, 0, model_.axis, model_.context, model_.rope);
     const at::Tensor x = stream(), dy = stream();
     const auto in_sequences = [&](const at::Tensor& rows) { return rows.view({kSequences, kSeqLen, -1}); };
     const NamedGradients oracle =
@@ -123,7 +123,8 @@ TEST_P(LayersTest, Block) {
         EXPECT_TRUE(right(y, oracle.value));
         const at::Tensor dx = block.backward_input(model_.weights(kUnit), dy, model_.batch, tape, work);
         EXPECT_TRUE(right(dx, oracle.dx));
-        EXPECT_FALSE(tape.input.defined() || tape.gate_up.defined()) << "the tape is to be empty";
+        EXPECT_FALSE(tape.input.defined() || tape.feed_forward.gate_up.defined())
+            << "the tape is to be empty";
         work.run(model_.gradients(kUnit));
         expect_gradients(kUnit, oracle.gradients, rounds);
     }

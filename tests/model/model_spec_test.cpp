@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/parameter.h"
+#include "model/units.h"
 
 namespace argosy::model {
 namespace {
@@ -151,12 +151,12 @@ TEST(RopeFrequencies, WithoutScaling) {
     EXPECT_NEAR(found[63], 1.2409377607517195e-06, 1e-19);
 }
 
-TEST(UnitParameters, NameEveryRoleOnceAndTieTheTable) {
+TEST(UnitParameters, NameEachOnceAndTieTheTable) {
     const auto units = unit_parameters(preset("qwen2", "0.5B"));
     ASSERT_EQ(units.size(), 26U);
     EXPECT_EQ(units[0][0].spec.name, "tok_embeddings.weight");
     EXPECT_EQ(units[25][1].spec.name, "tok_embeddings.weight");
-    EXPECT_EQ(units[25][1].role, Role::Output);
+    EXPECT_TRUE(units[25][1].is_table && units[25][1].is_projection);
     std::vector<std::string> names;
     for (const Parameter& parameter : units[3]) names.push_back(parameter.spec.name);
     EXPECT_NE(std::find(names.begin(), names.end(), "layers.2.attention.wk.bias"), names.end());

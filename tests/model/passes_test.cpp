@@ -69,7 +69,7 @@ class BlockOnGpu : public ::testing::Test {
     const ops::OpsContext context_;
     const c10::InferenceMode no_autograd_;
     TinyModel model{small_spec(), at::kBFloat16, /*num_sequences=*/2, /*seq_len=*/16};
-    const Block block{model.spec, model.axis, model.context, model.rope};
+    const Block block{model.spec, 0, model.axis, model.context, model.rope};
 };
 
 // The residual stream's additions are part of the products, forward, and of the norms, backward. In units of
@@ -114,8 +114,8 @@ TEST_F(BlockOnGpu, PassesAreThese) {
 // gradient find their largest magnitudes; those of other operands, and of the weights, are passes.
 TEST_F(BlockOnGpu, CastsEachOperandOnce) {
     Weights weights = model.weights(1);
-    for (const Role role : {Role::Wq, Role::Wk, Role::Wv, Role::Wo, Role::Gate, Role::Up, Role::Down})
-        weights.recipes[role] = ops::find_recipe("tensorwise");
+    for (const Parameter& parameter : model.units[1])
+        weights.recipes.push_back(parameter.is_projection ? ops::find_recipe("tensorwise") : nullptr);
     const at::Tensor x = model.random.normal({32, 64}, at::kBFloat16),
                      dy = model.random.normal({32, 64}, at::kBFloat16);
     struct Counts {
@@ -141,8 +141,8 @@ TEST_F(BlockOnGpu, CastsEachOperandOnce) {
             EXPECT_EQ(counts_of([&] { block.recompute(weights, model.batch, tape); }),
                       (Counts{kWeights - 1 + 4, 3, kWeights - 1 + 1, 0}));
         }
-        for (const ops::Operand& kept :
-             {tape.attention_input, tape.attention_output, tape.feed_forward_input, tape.activation}) {
+        for (const ops::Operand& kept : {tape.attention.input, tape.attention.output, tape.feed_forward.input,
+                                         tape.feed_forward.activation}) {
             EXPECT_EQ(kept.values.stride(0), 1) << "backward does not read the row-major order";
             EXPECT_FALSE(kept.other_order.defined());
         }

@@ -73,17 +73,19 @@ TEST_P(RecomputeTest, DropsWhatItSays) {
     TinyModel model(spec, type, 2, 17);
     const at::Tensor x = model.random.normal({34, spec.dim}, type);
     Tape tape;
-    Block(spec, model.axis, model.context, model.rope).forward(model.weights(1), x, model.batch, mode, tape);
+    Block(spec, 0, model.axis, model.context, model.rope)
+        .forward(model.weights(1), x, model.batch, mode, tape);
     EXPECT_TRUE(tape.input.is_same(x));
-    for (const ops::Operand& cheap :
-         {tape.attention_input, tape.attention_output, tape.feed_forward_input, tape.activation}) {
+    for (const ops::Operand& cheap : {tape.attention.input, tape.attention.output, tape.feed_forward.input,
+                                      tape.feed_forward.activation}) {
         EXPECT_FALSE(cheap.defined());
     }
-    for (const at::Tensor& product : {tape.qkv, tape.v, tape.attention.y, tape.middle, tape.gate_up}) {
+    for (const at::Tensor& product : {tape.attention.qkv, tape.attention.v, tape.attention.result.y,
+                                      tape.middle, tape.feed_forward.gate_up}) {
         EXPECT_EQ(product.defined(), mode == RecomputeMode::Selective);
     }
     // The tape keeps one form of q and k: with QK-norm the products before the norm.
-    EXPECT_EQ(tape.q.defined(), mode == RecomputeMode::Selective && !spec.qk_norm);
+    EXPECT_EQ(tape.attention.q.defined(), mode == RecomputeMode::Selective && !spec.qk_norm);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, RecomputeTest, ::testing::ValuesIn(variants()),

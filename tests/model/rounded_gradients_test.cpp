@@ -13,7 +13,7 @@
 #include <memory>
 #include <utility>
 
-#include "model/layer.h"
+#include "model/weight_work.h"
 #include "ops/ops_context.h"
 #include "support/tensors.h"
 
@@ -24,27 +24,33 @@ using testing::identical;
 
 constexpr uint64_t kSeed = 5;
 
-/// The sums of some roles, in fp32 or bf16.
+// The places of a unit's parameters, as far as the tests need them.
+constexpr Place kTable{0, 1}, kNorm{1, 1}, kQkv{2, 3}, kQkvBias{5, 3}, kWo{8, 1};
+
+/// The sums of some parameters, in fp32 or bf16.
 class Sums {
   public:
-    void add(Role role, std::vector<int64_t> shape, at::ScalarType type) {
-        GradientSum& sum = sums_[role];
+    void add(Place place, std::vector<int64_t> shape, at::ScalarType type) {
+        const int number = place.first;
+        GradientSum& sum = sums_[number];
         sum.sum = at::empty(shape, type);
-        gradients_[role] = &sum;
+        if (std::cmp_greater_equal(number, gradients_.sums.size())) gradients_.sums.resize(number + 1);
+        gradients_.sums[number] = &sum;
         if (type != at::kBFloat16) return;
         const int64_t length = shape.size() == 1 ? shape[0] : shape[1];
-        sum.rounding = {key_of(role), {.length = length, .stride = length}, &first_rounding()};
+        sum.rounding = {key_of(number), {.length = length, .stride = length}, &first_rounding()};
     }
-    void start_microbatch(int64_t number) {
-        for (auto& [role, sum] : sums_) sum.start_microbatch(number);
+    void start_microbatch(int64_t microbatch) {
+        for (auto& [number, sum] : sums_) sum.start_microbatch(microbatch);
     }
-    static ops::RoundingKey key_of(Role role) {
-        return ops::rounding_key(kSeed, std::to_string(static_cast<int>(role)), ops::Rounded::Gradient);
+    static ops::RoundingKey key_of(int number) {
+        return ops::rounding_key(kSeed, std::to_string(number), ops::Rounded::Gradient);
     }
 
     const Gradients& gradients() const { return gradients_; }
-    const std::map<Role, GradientSum>& all() const { return sums_; }
-    const at::Tensor& of(Role role) const { return sums_.at(role).sum; }
+    const std::map<int, GradientSum>& all() const { return sums_; }
+    const at::Tensor& of(int number) const { return sums_.at(number).sum; }
+    const at::Tensor& of(Place place) const { return of(place.first); }
 
   private:
     static const ops::FirstRounding& first_rounding() {
@@ -52,7 +58,7 @@ class Sums {
         return first;
     }
 
-    std::map<Role, GradientSum> sums_;
+    std::map<int, GradientSum> sums_;
     Gradients gradients_;
 };
 
@@ -62,29 +68,28 @@ class RoundedGradients : public ::testing::Test {
 
     static Sums make_sums(at::ScalarType type) {
         Sums sums;
-        sums.add(Role::Embedding, {kVocabulary, kDim}, type);
-        sums.add(Role::AttentionNorm, {kDim}, type);
-        sums.add(Role::Wq, {20, kDim}, type);
-        sums.add(Role::Wk, {8, kDim}, type);
-        sums.add(Role::Wv, {8, kDim}, type);
-        sums.add(Role::BiasQ, {20}, type);
-        sums.add(Role::BiasK, {8}, type);
-        sums.add(Role::BiasV, {8}, type);
-        sums.add(Role::Wo, {kDim, 20}, type);
+        sums.add(kTable, {kVocabulary, kDim}, type);
+        sums.add(kNorm, {kDim}, type);
+        for (int i = 0; const int64_t rows : {20, 8, 8}) {
+            sums.add({kQkv.first + i, 1}, {rows, kDim}, type);
+            sums.add({kQkvBias.first + i, 1}, {rows}, type);
+            ++i;
+        }
+        sums.add(kWo, {kDim, 20}, type);
         return sums;
     }
 
     at::Tensor normal(at::IntArrayRef shape) { return random_.normal(shape, at::kBFloat16); }
 
-    /// The work of one microbatch: all kinds, of roles and of joins.
+    /// The work of one microbatch: all kinds, of single parameters and of joins.
     WeightWork work() {
         const at::Tensor dqkv = normal({kTokens, 36}), x = normal({kTokens, kDim});
         WeightWork work;
-        work.add_product(Role::Wo, normal({kTokens, kDim}), normal({kTokens, 20}));
-        work.add_row_sum(Join::QkvBias, dqkv);
-        work.add_product(Join::Qkv, dqkv, x);
-        work.add_value(Role::AttentionNorm, random_.normal({kDim}, at::kFloat));
-        work.add_lookup(Role::Embedding, normal({kTokens, kDim}), at::arange(kTokens, at::kLong) * 7 % 13 + 4,
+        work.add_product(kWo, normal({kTokens, kDim}), normal({kTokens, 20}));
+        work.add_row_sum(kQkvBias, dqkv);
+        work.add_product(kQkv, dqkv, x);
+        work.add_value(kNorm, random_.normal({kDim}, at::kFloat));
+        work.add_lookup(kTable, normal({kTokens, kDim}), at::arange(kTokens, at::kLong) * 7 % 13 + 4,
                         /*begin=*/2, axis_);
         return work;
     }
@@ -98,20 +103,20 @@ TEST_F(RoundedGradients, AreThoseOfFp32RoundedOncePerMicrobatch) {
     for (const ops::Path path : {ops::Path::Fused, ops::Path::Plain}) {
         const ops::OpsContext context(path);
         Sums sums = make_sums(at::kBFloat16);
-        std::map<Role, at::Tensor> expected;
+        std::map<int, at::Tensor> expected;
         for (int64_t microbatch = 0; microbatch < 3; ++microbatch) {
             WeightWork rounded = work(), wide = rounded;
             Sums alone = make_sums(at::kFloat);
             wide.run(alone.gradients());
             sums.start_microbatch(microbatch);
             rounded.run(sums.gradients());
-            for (const auto& [role, gradient] : alone.all()) {
-                at::Tensor& sum = expected[role];
+            for (const auto& [number, gradient] : alone.all()) {
+                at::Tensor& sum = expected[number];
                 const at::Tensor total = sum.defined() ? sum.to(at::kFloat) + gradient.sum : gradient.sum;
                 sum = ops::rounded_stochastically(total, {.length = total.numel()},
-                                                  ops::rounding_number(0, microbatch), Sums::key_of(role));
-                EXPECT_FALSE(sums.all().at(role).empty);
-                EXPECT_TRUE(identical(sums.of(role), sum)) << "role " << static_cast<int>(role);
+                                                  ops::rounding_number(0, microbatch), Sums::key_of(number));
+                EXPECT_FALSE(sums.all().at(number).empty);
+                EXPECT_TRUE(identical(sums.of(number), sum)) << "parameter " << number;
             }
         }
     }
@@ -124,22 +129,22 @@ TEST_F(RoundedGradients, RowsAtATimeGiveTheSameBits) {
     const at::Tensor dy = normal({kFewTokens, kRows}), x = normal({kFewTokens, kColumns});
     const at::Tensor tokens = at::arange(kFewTokens, at::kLong) * 2000 + 50;
     Sums sums, whole;
-    for (const Role role : {Role::Output, Role::Embedding}) {
-        sums.add(role, {kRows, kColumns}, at::kBFloat16);
-        whole.add(role, {kRows, kColumns}, at::kFloat);
+    for (const Place& place : {kWo, kTable}) {
+        sums.add(place, {kRows, kColumns}, at::kBFloat16);
+        whole.add(place, {kRows, kColumns}, at::kFloat);
     }
     WeightWork work;
-    work.add_product(Role::Output, dy, x);
-    work.add_lookup(Role::Embedding, x, tokens, /*begin=*/0, axis_);
+    work.add_product(kWo, dy, x);
+    work.add_lookup(kTable, x, tokens, /*begin=*/0, axis_);
     WeightWork same = work;
     work.run(sums.gradients());
     same.run(whole.gradients());
     ops::FirstRounding first(c10::kCPU);
-    for (const Role role : {Role::Output, Role::Embedding}) {
+    for (const Place& place : {kWo, kTable}) {
         const at::Tensor expected = at::empty({kRows, kColumns}, at::kBFloat16);
-        ops::add_rounded(expected, whole.of(role), /*accumulate=*/false,
-                         {Sums::key_of(role), {.length = kColumns, .stride = kColumns}, &first});
-        EXPECT_TRUE(identical(sums.of(role), expected)) << "role " << static_cast<int>(role);
+        ops::add_rounded(expected, whole.of(place), /*accumulate=*/false,
+                         {Sums::key_of(place.first), {.length = kColumns, .stride = kColumns}, &first});
+        EXPECT_TRUE(identical(sums.of(place), expected)) << "parameter " << place.first;
     }
 }
 
@@ -148,14 +153,14 @@ TEST_F(RoundedGradients, RowsAtATimeGiveTheSameBits) {
 TEST_F(RoundedGradients, OfManyMicrobatchesFollowAnOracleInFp64) {
     constexpr int64_t kMicrobatches = 800, kRows = 16, kColumns = 24;
     Sums sums;
-    sums.add(Role::Wo, {kRows, kColumns}, at::kBFloat16);
+    sums.add(kWo, {kRows, kColumns}, at::kBFloat16);
     at::Tensor oracle = at::zeros({kRows, kColumns}, at::kDouble);
     at::Tensor nearest = at::zeros({kRows, kColumns}, at::kBFloat16);
     for (int64_t microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
         const at::Tensor dy = random_.normal({2, kRows}, at::kBFloat16, 0.1) + 1,
                          x = random_.normal({2, kColumns}, at::kBFloat16, 0.1) + 1;
         WeightWork work;
-        work.add_product(Role::Wo, dy, x);
+        work.add_product(kWo, dy, x);
         sums.start_microbatch(microbatch);
         work.run(sums.gradients());
         const at::Tensor exact = at::matmul(dy.t().to(at::kDouble), x.to(at::kDouble));
@@ -169,13 +174,13 @@ TEST_F(RoundedGradients, OfManyMicrobatchesFollowAnOracleInFp64) {
     const auto bias = [&](const at::Tensor& found) {
         return (found.to(at::kDouble).sum() / oracle.sum()).item<double>() - 1;
     };
-    RecordProperty("error_stochastic", std::to_string(error(sums.of(Role::Wo))));
+    RecordProperty("error_stochastic", std::to_string(error(sums.of(kWo))));
     RecordProperty("error_nearest", std::to_string(error(nearest)));
     // Each of 800 roundings errs by at most 2^-7 of the sum so far.
-    EXPECT_LT(error(sums.of(Role::Wo)), 0.06);
-    EXPECT_LT(std::abs(bias(sums.of(Role::Wo))), 0.06 * 4 / std::sqrt(double{kRows * kColumns}));
-    EXPECT_GT(error(nearest), 2 * error(sums.of(Role::Wo)));
-    EXPECT_GT(std::abs(bias(nearest)), 5 * std::abs(bias(sums.of(Role::Wo))));
+    EXPECT_LT(error(sums.of(kWo)), 0.06);
+    EXPECT_LT(std::abs(bias(sums.of(kWo))), 0.06 * 4 / std::sqrt(double{kRows * kColumns}));
+    EXPECT_GT(error(nearest), 2 * error(sums.of(kWo)));
+    EXPECT_GT(std::abs(bias(nearest)), 5 * std::abs(bias(sums.of(kWo))));
 }
 
 /// Calls `taken_` when gathered rows are taken.
@@ -207,26 +212,27 @@ TEST(WeightWorkOrder, WaitsForGatheredRowsLast) {
     const ops::OpsContext context;
     testing::RandomTensors random(3);
     const at::Tensor dy = random.normal({5, 4}, at::kFloat), x = random.normal({5, 6}, at::kFloat);
+    constexpr Place kQ{2, 1}, kQBias{5, 1};
     Sums sums;
-    for (const Role role : {Role::Wq, Role::Wo, Role::Embedding}) sums.add(role, {4, 6}, at::kFloat);
-    sums.add(Role::BiasQ, {4}, at::kFloat);
-    const auto is_done = [&](Role role) { return !sums.gradients()[role]->empty; };
+    for (const Place& place : {kQ, kWo, kTable}) sums.add(place, {4, 6}, at::kFloat);
+    sums.add(kQBias, {4}, at::kFloat);
+    const auto is_done = [&](Place place) { return !sums.gradients()[place][0]->empty; };
     int num_taken = 0;
     const LateAxis axis([&] {
         ++num_taken;
-        EXPECT_TRUE(is_done(Role::Wo) && is_done(Role::BiasQ));
+        EXPECT_TRUE(is_done(kWo) && is_done(kQBias));
     });
     WeightWork work;
-    work.add_lookup(Role::Embedding, x, at::arange(5, at::kLong) % 4, /*begin=*/0, axis);
-    work.add_product(Role::Wq, dy, x, ops::kNoCasts, axis);
-    work.add_product(Role::Wo, dy, x);
-    work.add_row_sum(Role::BiasQ, dy);
+    work.add_lookup(kTable, x, at::arange(5, at::kLong) % 4, /*begin=*/0, axis);
+    work.add_product(kQ, dy, x, ops::kNoCasts, axis);
+    work.add_product(kWo, dy, x);
+    work.add_row_sum(kQBias, dy);
     work.run(sums.gradients());
     EXPECT_EQ(num_taken, 2);
-    EXPECT_TRUE(identical(sums.of(Role::Wq), sums.of(Role::Wo)));
+    EXPECT_TRUE(identical(sums.of(kQ), sums.of(kWo)));
     at::Tensor lookup = x.narrow(0, 0, 4).clone();
     lookup[0].add_(x[4]);
-    EXPECT_TRUE(identical(sums.of(Role::Embedding), lookup));
+    EXPECT_TRUE(identical(sums.of(kTable), lookup));
 }
 
 }  // namespace

@@ -22,20 +22,21 @@ at::Tensor random_weight(testing::RandomTensors& random, const layout::ParamSpec
 /// Makes the tensors of each join of the unit adjacent in memory.
 template <class TensorOf>
 Joined join(const std::vector<Parameter>& unit, TensorOf tensor_of) {
-    ByKey<Join, kNumJoins, std::vector<at::Tensor*>> parts;
-    for (const Parameter& parameter : unit) {
-        if (const auto key = join_of(parameter.role)) parts[*key].push_back(&tensor_of(parameter.spec.name));
-    }
     Joined joined;
-    for (int i = 0; i < kNumJoins; ++i) {
-        const auto key = static_cast<Join>(i);
+    for (int first = 0; first < std::ssize(unit); first += unit[first].place.count) {
+        const Place& place = unit[first].place;
+        if (!place.is_join()) continue;
+        std::vector<at::Tensor*> parts;
         std::vector<at::Tensor> apart;
-        for (const at::Tensor* part : parts[key]) apart.push_back(*part);
-        if (apart.empty()) continue;
-        joined[key] = at::cat(apart);
-        for (int64_t begin = 0; at::Tensor * part : parts[key]) {
+        for (int i = first; i < first + place.count; ++i) {
+            parts.push_back(&tensor_of(unit[i].spec.name));
+            apart.push_back(*parts.back());
+        }
+        const at::Tensor all = at::cat(apart);
+        joined.emplace(first, all);
+        for (int64_t begin = 0; at::Tensor * part : parts) {
             const int64_t rows = part->size(0);
-            *part = joined[key].narrow(0, begin, rows);
+            *part = all.narrow(0, begin, rows);
             begin += rows;
         }
     }
@@ -97,14 +98,14 @@ TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, i
 
 Weights TinyModel::weights(int unit) const {
     Weights found;
-    for (const Parameter& parameter : units[unit]) found[parameter.role] = values.at(parameter.spec.name);
+    for (const Parameter& parameter : units[unit]) found.tensors.push_back(values.at(parameter.spec.name));
     if (tells_joins) found.joined = joined_values[unit];
     return found;
 }
 
 Gradients TinyModel::gradients(int unit) {
     Gradients found;
-    for (const Parameter& parameter : units[unit]) found[parameter.role] = &sums.at(parameter.spec.name);
+    for (const Parameter& parameter : units[unit]) found.sums.push_back(&sums.at(parameter.spec.name));
     if (tells_joins) found.joined = joined_sums[unit];
     return found;
 }
@@ -114,9 +115,8 @@ at::Tensor TinyModel::scalar(double value) const { return at::full({}, value, op
 at::Tensor TinyModel::loss_and_gradients(RecomputeMode mode, double scale) {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::make_unique<Embedding>(spec, axis));
-    while (static_cast<int64_t>(layers.size()) <= spec.num_layers) {
-        layers.push_back(std::make_unique<Block>(spec, axis, context, rope));
-    }
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+        layers.push_back(std::make_unique<Block>(spec, layer, axis, context, rope));
     const int num_layers = static_cast<int>(layers.size());
     std::vector<Tape> tapes(num_layers);
     at::Tensor x;

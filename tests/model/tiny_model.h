@@ -12,6 +12,7 @@
 #include "model/parameter.h"
 #include "model/plain_model.h"
 #include "model/tensor_axis.h"
+#include "model/units.h"
 #include "ops/rope.h"
 #include "support/tensors.h"
 

@@ -34,15 +34,15 @@ TEST(HeadOnRanks, SumsAreThoseOfOneDevice) {
         const at::Tensor targets = random.integers({kNumTokens}, -1, vocab_size);
         const model::Batch batch{.tokens = targets, .targets = targets};
         model::Weights weights;
-        weights[model::Role::FinalNorm] = random.normal({spec.dim}, at::kFloat);
-        weights[model::Role::Output] = random.normal({vocab_size, spec.dim}, at::kFloat);
+        weights.tensors = {random.normal({spec.dim}, at::kFloat),
+                           random.normal({vocab_size, spec.dim}, at::kFloat)};
+        at::Tensor& output = weights.tensors[1];
         const model::TensorAxis one_device;
         const ops::SoftmaxSums expected = model::Head(spec, one_device).softmax_sums(weights, x, batch);
 
         const TensorParallelAxis axis(world(), world(), kNumTokens);
         const auto [first_row, num_rows] = axis.share(vocab_size);
-        weights[model::Role::Output] =
-            weights[model::Role::Output].narrow(0, first_row, num_rows).contiguous();
+        output = output.narrow(0, first_row, num_rows).contiguous();
         const auto [first_token, num_tokens] = axis.share(kNumTokens);
         const at::Tensor own = at::zeros({axis.largest_share(kNumTokens), spec.dim}, x.options());
         own.narrow(0, 0, num_tokens).copy_(x.narrow(0, first_token, num_tokens));
@@ -74,13 +74,9 @@ struct SplitHead {
         const at::Tensor own_x = at::zeros({axis.largest_share(kNumTokens), spec.dim}, x.options());
         own_x.narrow(0, 0, own_tokens.size).copy_(x.narrow(0, own_tokens.begin, own_tokens.size));
         model::Weights weights;
-        weights[model::Role::FinalNorm] = final_norm;
-        weights[model::Role::Output] = output.narrow(0, own_vocab.begin, own_vocab.size).contiguous();
-        model::GradientSum norm{at::empty_like(final_norm)},
-            own_output{at::empty_like(weights[model::Role::Output])};
-        model::Gradients gradients;
-        gradients[model::Role::FinalNorm] = &norm;
-        gradients[model::Role::Output] = &own_output;
+        weights.tensors = {final_norm, output.narrow(0, own_vocab.begin, own_vocab.size).contiguous()};
+        model::GradientSum norm{at::empty_like(final_norm)}, own_output{at::empty_like(weights.tensors[1])};
+        const model::Gradients gradients{.sums = {&norm, &own_output}};
         const model::Batch batch{.tokens = targets, .targets = targets};
         const auto [loss, dx] =
             model::Head(spec, axis).loss_and_input_gradient(weights, own_x, batch, scale, gradients);

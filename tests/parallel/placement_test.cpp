@@ -15,7 +15,6 @@ namespace argosy::parallel {
 namespace {
 
 using layout::MeshShape;
-using model::Role;
 
 MeshShape mesh_of(int pipeline, int replicate, int shard, int tensor) {
     return {{pipeline, replicate, shard, /*context=*/1, tensor}};
@@ -47,29 +46,46 @@ std::string written(const layout::ParamSpec& parameter) {
     return text.empty() ? "" : text.substr(0, text.size() - 1);
 }
 
-/// The placement of each role's parameter. Checks that all blocks agree.
-std::map<Role, std::string> placements(const MeshShape& mesh, const std::vector<int>& layers = {5}) {
-    std::map<Role, std::string> found;
+/// The name of a parameter in its unit; "output" for the matrix of the head, which may be a tied table.
+std::string local_name(const model::Parameter& parameter) {
+    if (parameter.is_table && parameter.is_projection) return "output";
+    const std::string name = parameter.spec.name.substr(0, parameter.spec.name.rfind('.')),
+                      kind = parameter.spec.name.ends_with(".bias") ? " bias" : "";
+    return name.substr(name.starts_with("layers.") ? name.find('.', 7) + 1 : 0) + kind;
+}
+
+/// The placement of each parameter by its name. Checks that all blocks agree.
+std::map<std::string, std::string> placements(const MeshShape& mesh, const std::vector<int>& layers = {5}) {
+    std::map<std::string, std::string> found;
     for (const auto& unit : place_parameters(spec(), mesh, layers).units) {
         for (const model::Parameter& parameter : unit) {
-            const auto [entry, is_new] = found.insert({parameter.role, written(parameter.spec)});
+            const auto [entry, is_new] = found.insert({local_name(parameter), written(parameter.spec)});
             EXPECT_EQ(entry->second, written(parameter.spec)) << parameter.spec.name;
         }
     }
-    EXPECT_EQ(found.size(), model::kNumRoles);
+    EXPECT_EQ(found.size(), 21);
     return found;
 }
 
-const std::vector<Role> kRows = {Role::Embedding, Role::Output, Role::Wq,       Role::BiasQ,
-                                 Role::Gate,      Role::Up,     Role::BiasGate, Role::BiasUp};
-const std::vector<Role> kKeysAndValues = {Role::Wk, Role::Wv, Role::BiasK, Role::BiasV};
-const std::vector<Role> kColumns = {Role::Wo, Role::Down};
-const std::vector<Role> kWhole = {Role::AttentionNorm, Role::QNorm, Role::KNorm,   Role::FfnNorm,
-                                  Role::FinalNorm,     Role::BiasO, Role::BiasDown};
+/// The names of the parameters of a unit whose gradients are summed.
+std::set<std::string> summed(const ModelPlacement& placement, size_t unit) {
+    std::set<std::string> names;
+    for (const int number : summed_parameters(placement, unit))
+        names.insert(local_name(placement.units[unit][number]));
+    return names;
+}
 
-void expect_each(const std::map<Role, std::string>& found, const std::vector<Role>& roles,
+using Names = std::set<std::string>;
+const Names kRows = {"tok_embeddings",  "output",          "attention.wq",         "attention.wq bias",
+                     "feed_forward.w1", "feed_forward.w3", "feed_forward.w1 bias", "feed_forward.w3 bias"};
+const Names kKeysAndValues = {"attention.wk", "attention.wv", "attention.wk bias", "attention.wv bias"};
+const Names kColumns = {"attention.wo", "feed_forward.w2"};
+const Names kWhole = {"attention_norm", "attention.q_norm",  "attention.k_norm",    "ffn_norm",
+                      "norm",           "attention.wo bias", "feed_forward.w2 bias"};
+
+void expect_each(const std::map<std::string, std::string>& found, const Names& names,
                  const std::string& expected) {
-    for (const Role role : roles) EXPECT_EQ(found.at(role), expected) << static_cast<int>(role);
+    for (const std::string& name : names) EXPECT_EQ(found.at(name), expected) << name;
 }
 
 TEST(Place, OneRankCutsNothing) {
@@ -158,34 +174,34 @@ TEST(Place, UnitsHaveSumsOverReplicasAndTheTensorAxis) {
 
 TEST(Place, TheTensorAxisSumsNormsBiasesOfRowsAndSharedKeyHeads) {
     const ModelPlacement placement = place_parameters(spec(), mesh_of(1, 1, 2, 4), {5});
-    EXPECT_EQ(summed_roles(placement, 0), std::set<Role>{});
-    EXPECT_EQ(summed_roles(placement, 1),
-              (std::set{Role::AttentionNorm, Role::Wk, Role::Wv, Role::BiasK, Role::BiasV, Role::BiasO,
-                        Role::FfnNorm, Role::BiasDown, Role::QNorm, Role::KNorm}));
-    EXPECT_EQ(summed_roles(placement, 6), std::set{Role::FinalNorm});
-    EXPECT_EQ(summed_roles(place_parameters(spec(), mesh_of(1, 2, 2, 4), {5}), 6),
-              (std::set{Role::FinalNorm, Role::Output}));
+    EXPECT_EQ(summed(placement, 0), Names{});
+    Names expected = kWhole;
+    expected.insert(kKeysAndValues.begin(), kKeysAndValues.end());
+    expected.erase("norm");
+    EXPECT_EQ(summed(placement, 1), expected);
+    EXPECT_EQ(summed(placement, 6), Names{"norm"});
+    EXPECT_EQ(summed(place_parameters(spec(), mesh_of(1, 2, 2, 4), {5}), 6), (Names{"norm", "output"}));
 }
 
 TEST(Place, ATiedTableIsSummedWithTheEmbeddingAndOnEachOfTwoStagesThatHoldIt) {
     const model::ModelSpec tied = spec(/*tied=*/true);
     const ModelPlacement one = place_parameters(tied, mesh_of(1, 2, 1, 1), {5});
-    EXPECT_EQ(summed_roles(one, 0), std::set{Role::Embedding});
-    EXPECT_EQ(summed_roles(one, 6), std::set{Role::FinalNorm});
+    EXPECT_EQ(summed(one, 0), Names{"tok_embeddings"});
+    EXPECT_EQ(summed(one, 6), Names{"norm"});
     const ModelPlacement two = place_parameters(tied, mesh_of(2, 2, 1, 1), {3, 2});
-    EXPECT_EQ(summed_roles(two, 0), std::set{Role::Embedding});
-    EXPECT_EQ(summed_roles(two, 6), (std::set{Role::FinalNorm, Role::Output}));
+    EXPECT_EQ(summed(two, 0), Names{"tok_embeddings"});
+    EXPECT_EQ(summed(two, 6), (Names{"norm", "output"}));
     EXPECT_EQ(summed_units(tied, mesh_of(2, 2, 1, 2), {3, 2}), (Units{{0, 1, 2, 3}, {0, 1, 2}}));
 }
 
 TEST(Place, ATiedTableLivesOnBothEndsOfThePipeline) {
     const ModelPlacement pipelined = place_parameters(spec(/*tied=*/true), mesh_of(2, 1, 1, 1), {3, 2});
     const model::Parameter& table = pipelined.units.front().front();
-    const auto output = std::ranges::find(pipelined.units.back(), Role::Output, &model::Parameter::role);
-    ASSERT_NE(output, pipelined.units.back().end());
-    EXPECT_EQ(output->spec.name, table.spec.name);
+    const model::Parameter& output = pipelined.units.back().back();
+    EXPECT_TRUE(output.is_projection);
+    EXPECT_EQ(output.spec.name, table.spec.name);
     EXPECT_EQ(table.spec.pipeline_ranks, (std::vector{0, 1}));
-    EXPECT_EQ(output->spec.pipeline_ranks, (std::vector{0, 1}));
+    EXPECT_EQ(output.spec.pipeline_ranks, (std::vector{0, 1}));
     EXPECT_EQ(stage_units(pipelined).front().tied_unit, 0);
     EXPECT_EQ(stage_units(pipelined).back().tied_unit, 2);
     const ModelPlacement whole = place_parameters(spec(/*tied=*/true), mesh_of(1, 1, 1, 1), {5});

@@ -26,7 +26,6 @@ using ::argosy::testing::kinds;
 using ::argosy::testing::Submissions;
 using ::argosy::testing::world;
 using comm::OpKind;
-using model::Role;
 
 constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
 constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
@@ -35,12 +34,13 @@ constexpr Precision kRounded{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradient
 constexpr uint64_t kSeed = 3;
 
 /// Numbers of rows that two and four do not divide, and fewer rows than ranks.
-const std::vector<std::pair<Role, std::vector<int64_t>>> kShapes = {
-    {Role::Wq, {7, 3}}, {Role::AttentionNorm, {5}}, {Role::Wo, {2, 4}}, {Role::FfnNorm, {1}}};
+const std::vector<std::vector<int64_t>> kShapes = {{7, 3}, {5}, {2, 4}, {1}};
+
+model::Place place_of(int number) { return {number, 1}; }
 
 layout::ParamSpec spec_of(size_t i, int num_shards) {
     layout::ParamSpec spec{
-        .name = "p" + std::to_string(i), .shape = kShapes[i].second, .init = {layout::InitKind::Normal, 1.0}};
+        .name = "p" + std::to_string(i), .shape = kShapes[i], .init = {layout::InitKind::Normal, 1.0}};
     if (num_shards > 1) spec.cuts = {{layout::kShardAxes, 0, num_shards}};
     return spec;
 }
@@ -82,7 +82,7 @@ struct ShardedUnitTest : ::testing::TestWithParam<Types> {
         std::vector<ShardedUnit::Parameter> of_unit;
         for (size_t i = 0; i < kShapes.size(); ++i) {
             parameters.push_back(make_parameter(spec_of(i, counted.size()), mesh, GetParam().precision));
-            of_unit.push_back({kShapes[i].first, parameters.back().get()});
+            of_unit.push_back({place_of(static_cast<int>(i)), parameters.back().get()});
         }
         unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes), JoinedMemory(),
                                              GetParam().reduce_after);
@@ -92,7 +92,7 @@ struct ShardedUnitTest : ::testing::TestWithParam<Types> {
     void add_gradients(int round) {
         const model::Gradients& gradients = unit->gradients();
         for (size_t i = 0; i < kShapes.size(); ++i) {
-            model::GradientSum& sum = *gradients[kShapes[i].first];
+            model::GradientSum& sum = *gradients.sums[i];
             const at::Tensor own =
                 gradient_of(parameters[i]->spec(), counted.rank(), round, GetParam().precision.reduce);
             if (sum.rounding) {
@@ -136,7 +136,7 @@ TEST_P(ShardedUnitTest, GatherGivesTheWholeParameter) {
     if (unit->sharded()) unit->gather();
     for (size_t i = 0; i < kShapes.size(); ++i) {
         const at::Tensor expected = whole_value(parameters[i]->spec()).to(GetParam().precision.compute);
-        EXPECT_TRUE(identical(unit->weights()[kShapes[i].first], expected)) << kShapes[i].second;
+        EXPECT_TRUE(identical(unit->weights().tensors[i], expected)) << kShapes[i];
     }
 }
 
@@ -145,7 +145,7 @@ TEST_P(ShardedUnitTest, GathersAgainAfterTheWeightsChanged) {
         unit->gather();
         unit->weights();
         unit->release();
-        EXPECT_FALSE(unit->weights()[Role::Wq].defined());
+        EXPECT_FALSE(unit->weights().tensors[0].defined());
     }
     for (const auto& parameter : parameters) {
         parameter->own_rows(parameter->master()).mul_(2);
@@ -154,7 +154,7 @@ TEST_P(ShardedUnitTest, GathersAgainAfterTheWeightsChanged) {
     if (unit->sharded()) unit->gather();
     for (size_t i = 0; i < kShapes.size(); ++i) {
         const at::Tensor expected = (whole_value(parameters[i]->spec()) * 2).to(GetParam().precision.compute);
-        EXPECT_TRUE(identical(unit->weights()[kShapes[i].first], expected));
+        EXPECT_TRUE(identical(unit->weights().tensors[i], expected));
     }
 }
 
@@ -212,10 +212,9 @@ TEST_P(ShardedUnitTest, SumsHaveTheTypeOfTheGradientsWhereTheyLast) {
     const bool lasts = !unit->sharded() || GetParam().reduce_after == ReduceAfter::Step;
     const Precision& precision = GetParam().precision;
     const at::ScalarType expected = lasts ? precision.gradient() : precision.reduce;
-    for (const auto& [role, shape] : kShapes) {
-        const model::GradientSum& sum = *unit->gradients()[role];
-        EXPECT_EQ(sum.sum.scalar_type(), expected);
-        EXPECT_EQ(sum.rounding.has_value(), expected == at::kBFloat16);
+    for (const model::GradientSum* sum : unit->gradients().sums) {
+        EXPECT_EQ(sum->sum.scalar_type(), expected);
+        EXPECT_EQ(sum->rounding.has_value(), expected == at::kBFloat16);
     }
     add_gradients(0);
     if (!unit->sharded()) return;
@@ -256,12 +255,11 @@ TEST_P(ShardedUnitTest, ReductionNeedsEveryGradient) {
 TEST_P(ShardedUnitTest, OneRankComputesWithTheParametersThemselves) {
     if (unit->sharded()) unit->gather();
     for (size_t i = 0; i < kShapes.size(); ++i) {
-        const Role role = kShapes[i].first;
         ShardedParameter& parameter = *parameters[i];
         const bool one_type = GetParam().precision.compute == GetParam().precision.master;
         EXPECT_EQ(parameter.compute().data_ptr() == parameter.master().data_ptr(), one_type);
-        EXPECT_EQ(unit->weights()[role].data_ptr() == parameter.compute().data_ptr(), !unit->sharded());
-        EXPECT_EQ(unit->gradients()[role] == &parameter.gradient(), !unit->sharded());
+        EXPECT_EQ(unit->weights().tensors[i].data_ptr() == parameter.compute().data_ptr(), !unit->sharded());
+        EXPECT_EQ(unit->gradients().sums[i] == &parameter.gradient(), !unit->sharded());
         const int64_t rows = layout::chunk(parameter.spec().shape[0], counted.size(), 0).size;
         EXPECT_EQ(parameter.master().size(0), rows) << "memory for more than the piece";
     }
@@ -292,7 +290,7 @@ TEST(ReplicatedUnit, SumsItsParametersInPlaceInOneLaunch) {
     };
     for (size_t i = 0; i < kShapes.size(); ++i) {
         parameters.push_back(make_parameter(spec_of(i, 1), mesh, kFloat));
-        of_unit.push_back({kShapes[i].first, parameters.back().get(),
+        of_unit.push_back({place_of(static_cast<int>(i)), parameters.back().get(),
                            i % 2 == 1 ? &mesh.group(layout::Axis::Replicate) : nullptr});
     }
     ShardedUnit unit(of_unit, mesh.group(layout::kShardAxes));
@@ -329,7 +327,7 @@ TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
     layout::ParamSpec spec{.name = "p", .shape = {kRows, kColumns}};
     if (counted.size() > 1) spec.gradient.axes.add(layout::Axis::Replicate);
     const auto parameter = make_parameter(spec, mesh, kRounded);
-    ShardedUnit unit({{Role::Wq, parameter.get(), &mesh.group(layout::Axis::Replicate)}},
+    ShardedUnit unit({{place_of(0), parameter.get(), &mesh.group(layout::Axis::Replicate)}},
                      mesh.group(layout::kShardAxes));
     at::Tensor expected = at::zeros(spec.shape, at::kDouble);
     for (int rank = 0; rank < counted.size(); ++rank) {
@@ -397,29 +395,33 @@ TEST(ShardedParameterTest, PartsOfASumRoundWithDifferentBits) {
 /// divide.
 struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
     JoinedUnitTest() {
-        UnitMemory memory(unit_parameters(), mesh, GetParam());
+        const std::vector<model::Parameter> declared = unit_parameters();
+        UnitMemory memory(declared, mesh, GetParam());
         std::vector<ShardedUnit::Parameter> of_unit;
-        for (const model::Parameter& each : unit_parameters()) {
+        for (int number = 0; const model::Parameter& each : declared) {
             parameters.push_back(
-                std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each), kSeed));
-            of_unit.push_back({each.role, parameters.back().get()});
+                std::make_unique<ShardedParameter>(each.spec, mesh, memory.of(number++), kSeed));
+            of_unit.push_back({each.place, parameters.back().get()});
         }
         unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes), memory.joined());
     }
 
     static std::vector<model::Parameter> unit_parameters() {
-        const std::pair<Role, int64_t> rows[] = {{Role::FfnNorm, 5}, {Role::Wq, 8},   {Role::Wk, 4},
-                                                 {Role::Wv, 4},      {Role::Gate, 7}, {Role::Up, 7}};
-        std::vector<model::Parameter> made;
-        for (const auto& [role, count] : rows) {
-            made.push_back({role,
-                            {.name = "p" + std::to_string(made.size()),
-                             .shape = {count, 3},
-                             .init = {layout::InitKind::Normal, 1.0}}});
-            if (world().size() > 1) made.back().spec.cuts = {{layout::kShardAxes, 0, world().size()}};
+        model::Unit made;
+        for (const std::vector<int64_t>& rows : {std::vector<int64_t>{5}, {8, 4, 4}, {7, 7}}) {
+            std::vector<model::Parameter> place;
+            for (const int64_t count : rows) {
+                const size_t number = made.parameters().size() + place.size();
+                place.push_back({{.name = "p" + std::to_string(number),
+                                  .shape = {count, 3},
+                                  .init = {layout::InitKind::Normal, 1.0}}});
+                if (world().size() > 1) place.back().spec.cuts = {{layout::kShardAxes, 0, world().size()}};
+            }
+            made.add(place);
         }
-        return made;
+        return made.parameters();
     }
+    static constexpr int kQkv = 1, kGateUp = 4;
     /// The shards of the parameters [first, first + count).
     at::Tensor whole(size_t first, size_t count) const {
         std::vector<at::Tensor> values;
@@ -435,16 +437,16 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
 TEST_P(JoinedUnitTest, WeightsAreOneMatrixWhereRowsDivide) {
     if (unit->sharded()) unit->gather();
     const model::Weights& weights = unit->weights();
-    EXPECT_TRUE(identical(weights.joined[model::Join::Qkv], whole(1, 3)));
-    EXPECT_EQ(weights.joined[model::Join::Qkv].data_ptr(), weights[Role::Wq].data_ptr());
-    EXPECT_FALSE(weights.joined[model::Join::QkvBias].defined());
-    EXPECT_EQ(weights.joined[model::Join::GateUp].defined(), !unit->sharded());
+    EXPECT_TRUE(identical(weights.joined.at(kQkv), whole(1, 3)));
+    EXPECT_EQ(weights.joined.at(kQkv).data_ptr(), weights.tensors[1].data_ptr());
+    EXPECT_FALSE(weights.joined.contains(0));
+    EXPECT_EQ(weights.joined.contains(kGateUp), !unit->sharded());
     if (!unit->sharded()) {
-        EXPECT_TRUE(identical(weights.joined[model::Join::GateUp], whole(4, 2)));
+        EXPECT_TRUE(identical(weights.joined.at(kGateUp), whole(4, 2)));
         return;
     }
     unit->release();
-    EXPECT_FALSE(unit->weights().joined[model::Join::Qkv].defined());
+    EXPECT_FALSE(unit->weights().joined.contains(kQkv));
 }
 
 // Layers see the masters that the optimizer or a checkpoint wrote.
@@ -455,7 +457,7 @@ TEST_P(JoinedUnitTest, WeightsFollowTheMasters) {
     }
     if (unit->sharded()) unit->gather();
     const at::Tensor expected = whole(1, 3).to(GetParam().compute) * 2;
-    EXPECT_TRUE(identical(unit->weights().joined[model::Join::Qkv], expected));
+    EXPECT_TRUE(identical(unit->weights().joined.at(kQkv), expected));
 }
 
 // The second round shows that a joined sum starts anew.
@@ -464,10 +466,10 @@ TEST_P(JoinedUnitTest, GradientsOfAJoinReachTheirParameters) {
     for (const int round : {1, 2}) {
         const model::Gradients& gradients = unit->gradients();
         for (size_t i = 0; i < parameters.size(); ++i) {
-            gradients[unit_parameters()[i].role]->sum.zero_();
-            gradients[unit_parameters()[i].role]->empty = false;
+            gradients.sums[i]->sum.zero_();
+            gradients.sums[i]->empty = false;
         }
-        gradients.joined[model::Join::Qkv].copy_(whole_sum);
+        gradients.joined.at(kQkv).copy_(whole_sum);
         if (unit->sharded()) {
             unit->reduce();
             unit->finish_reduce();

@@ -77,9 +77,9 @@ std::set<std::string> cast_layers(std::vector<std::string> filter, config::Float
     std::set<std::string> names;
     for (const auto& unit : train::place_parameters(options, mesh).units) {
         const auto recipes = parallel::recipes_of(unit, options.model.casts, mesh);
-        for (const model::Parameter& each : unit) {
-            const std::string name = parallel::layer_name(each);
-            if (recipes[each.role] == nullptr) continue;
+        for (size_t i = 0; i < unit.size(); ++i) {
+            const std::string name = parallel::layer_name(unit[i]);
+            if (recipes[i] == nullptr) continue;
             if (name == "output") names.insert(name);
             if (name.starts_with("layers.1.")) names.insert(name.substr(9));
         }

@@ -20,7 +20,7 @@
 #include "interop/element_conversion.h"
 #include "interop/layerwise_model.h"
 #include "interop/names.h"
-#include "model/parameter.h"
+#include "model/units.h"
 #include "ops/ops_context.h"
 
 namespace argosy::interop {

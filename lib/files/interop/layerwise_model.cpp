@@ -9,6 +9,7 @@
 #include "interop/names.h"
 #include "model/block.h"
 #include "model/head.h"
+#include "model/units.h"
 #include "ops/numerics.h"
 #include "ops/rope.h"
 
@@ -65,11 +66,8 @@ model::Weights LayerwiseModel::read_unit(int64_t unit) const {
     model::Weights weights;
     const at::ScalarType type = c10::typeMetaToScalarType(options_.dtype());
     for (const model::Parameter& parameter : units_[unit])
-        weights[parameter.role] = read_converted(source_, parameter.spec, type);
-    for (const model::Parameter& parameter : units_[unit]) {
-        at::Tensor& weight = weights[parameter.role];
-        weight = weight.to(options_.device());
-    }
+        weights.tensors.push_back(read_converted(source_, parameter.spec, type));
+    for (at::Tensor& weight : weights.tensors) weight = weight.to(options_.device());
     return weights;
 }
 
@@ -89,7 +87,7 @@ void LayerwiseModel::run_unit(int64_t unit, std::span<const model::Batch> batche
     const ops::RopeTable positions = model::rope_table(spec_, longest, options_.dtype(wide));
     for (size_t i = 0; i < batches.size(); ++i) {
         const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
-        const model::Block block(spec_, axis_, context_, rope);
+        const model::Block block(spec_, unit - 1, axis_, context_, rope);
         model::Tape tape;
         streams[i] = block.forward(weights, streams[i], batches[i], model::RecomputeMode::Full, tape);
     }

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/strict_json.h"
-#include "model/parameter.h"
+#include "model/units.h"
 
 namespace argosy::interop {
 namespace {
@@ -85,7 +85,7 @@ std::map<std::string, const TensorInfo*> by_name(const TensorSource& source) {
 template <class Name>
 void take_expected(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec, Name&& name,
                    Faults& faults) {
-    for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
         const auto found = there.find(name(parameter));
         if (found == there.end()) {
             faults.add(name(parameter) + " is missing");
@@ -118,7 +118,7 @@ class RenamedSource : public TensorSource {
   public:
     RenamedSource(std::unique_ptr<TensorSource> tensors, const model::ModelSpec& spec)
         : inner_(std::move(tensors)) {
-        for (const layout::ParamSpec& parameter : model_parameters(spec)) {
+        for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
             const TensorInfo& theirs = inner_->at(hugging_face_name(parameter.name));
             TensorInfo& ours = tensors_.emplace_back(theirs);
             ours.name = kModelPrefix + parameter.name;
@@ -150,17 +150,6 @@ std::string hugging_face_name(const std::string& parameter) {
         part.clear();
     }
     return name == kHead ? name : "model." + name;
-}
-
-std::vector<layout::ParamSpec> model_parameters(const model::ModelSpec& spec) {
-    std::vector<layout::ParamSpec> parameters;
-    for (const auto& unit : model::unit_parameters(spec)) {
-        for (const model::Parameter& parameter : unit) {
-            if (spec.tied_embeddings && parameter.role == model::Role::Output) continue;
-            parameters.push_back(parameter.spec);
-        }
-    }
-    return parameters;
 }
 
 void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec) {

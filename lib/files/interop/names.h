@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
-#include "layout/param_spec.h"
 #include "model/model_spec.h"
 
 namespace argosy::interop {
@@ -17,9 +16,6 @@ inline constexpr const char* kModelPrefix = "model/";
 
 /// Converts "layers.0.attention.wq.weight" to "model.layers.0.self_attn.q_proj.weight".
 std::string hugging_face_name(const std::string& parameter);
-
-/// The parameters in the order of the forward pass. A tied embedding table occurs once.
-std::vector<layout::ParamSpec> model_parameters(const model::ModelSpec& spec);
 
 /// UserError, listing the tensors, if weights of a checkpoint are missing, unexpected, or of other shapes
 /// than the model's.

@@ -1,16 +1,12 @@
-// A transformer block of the Llama family:
-//   middle = x + Wo attention(rope(Wq n), rope(Wk n), Wv n)    with n = norm(x)
-//   y      = middle + Down(silu(Gate m) * Up m)                with m = norm(middle)
-// A model may add biases after its matrices.
-// The backward pass is written by hand. The tape (layer.h) keeps tensors from forward to backward.
+// A transformer block: attention, then the feed-forward half. The backward pass is written by hand. The tape
+// keeps tensors from forward to backward.
 #pragma once
 
-#include <tuple>
-
+#include "model/attention.h"
+#include "model/feed_forward.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/tensor_axis.h"
-#include "ops/attention.h"
 #include "ops/rope.h"
 
 namespace argosy::model {
@@ -18,10 +14,30 @@ namespace argosy::model {
 /// The rotations of the model's q and k for the positions 0 .. seq_len - 1.
 ops::RopeTable rope_table(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options);
 
+/// The tensors that a block keeps from forward to backward for one microbatch. The caller of the block owns
+/// the tape. drop() empties slots after forward; Block::recompute fills them again, with the same bits.
+/// drop() also frees what only forward reads: the row-major order of casts.
+struct Tape {
+    at::Tensor input;  // [rows, dim], the residual stream
+    AttentionTape attention;
+    at::Tensor middle;  // [rows, dim], the residual stream after attention
+    FeedForwardTape feed_forward;
+
+    void drop(RecomputeMode mode);
+};
+
+struct BlockPlaces {
+    AttentionPlaces attention;
+    FeedForwardPlaces feed_forward;
+};
+/// Declares the parameters of a block. The order of a unit's parameters is that in which norms add them up,
+/// so it does not change: biases and norms of heads come after all matrices.
+BlockPlaces declare_block(const ModelSpec& spec, int64_t layer, Unit& unit);
+
 class Block : public Layer {
   public:
     /// REQUIRES: the axes and rope outlive the block.
-    Block(const ModelSpec& spec, const TensorAxis& axis, const ContextAxis& context,
+    Block(const ModelSpec& spec, int64_t layer, const TensorAxis& axis, const ContextAxis& context,
           const ops::RopeTable& rope);
 
     at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
@@ -31,26 +47,11 @@ class Block : public Layer {
                               WeightWork& work) const override;
 
   private:
-    // `summed`: the dim over which the products sum that will read a cast.
-    std::tuple<ops::Operand, at::Tensor> normed(const at::Tensor& x, const at::Tensor& weight,
-                                                const ops::Recipe& recipe, ops::SumOver summed) const;
-    void fill_attention(const Weights& weights, const Batch& batch, ops::SumOver summed, Tape& tape) const;
-    void fill_queries_and_keys(const Weights& weights, const Batch& batch, Tape& tape) const;
-    void fill_feed_forward(const Weights& weights, ops::SumOver summed, ops::SumOver activation_summed,
-                           Tape& tape) const;
-    at::Tensor feed_forward_backward(const Weights& weights, const at::Tensor& dy, Tape& tape,
-                                     WeightWork& work) const;
-    at::Tensor attention_backward(const Weights& weights, const at::Tensor& dy, const Batch& batch,
-                                  Tape& tape, WeightWork& work) const;
-    at::Tensor qkv_gradient(const Weights& weights, at::Tensor doutput, const Batch& batch, Tape& tape,
-                            WeightWork& work) const;
-    at::Tensor heads_of(const at::Tensor& x) const;
-    ops::AttentionShape attention_shape(const Batch& batch) const;
+    Block(const ModelSpec& spec, const BlockPlaces& places, const TensorAxis& axis,
+          const ContextAxis& context, const ops::RopeTable& rope);
 
-    const ModelSpec spec_;
-    const TensorAxis& axis_;
-    const ContextAxis& context_;
-    const ops::RopeTable& rope_;
+    Attention attention_;
+    FeedForward feed_forward_;
 };
 
 }  // namespace argosy::model

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -21,25 +22,54 @@ using ops::SumOver;
 
 namespace {
 
+constexpr const char* kTable = "tok_embeddings.weight";
+
 // Minimum rows of a chunk, because each chunk reads the whole matrix and its gradient once.
 constexpr int64_t kMinRows = 512;
 
+HeadPlaces places_of_head(const ModelSpec& spec) {
+    Unit unit;
+    return declare_head(spec, unit);
+}
+
+Place place_of_table(const ModelSpec& spec) {
+    Unit unit;
+    return declare_embedding(spec, unit);
+}
+
+/// A tied table is also the head's matrix: its rows start with about unit length, which keeps the initial
+/// logits of order one.
+Parameter table(const ModelSpec& spec) {
+    const double deviation = spec.tied_embeddings ? 1 / std::sqrt(static_cast<double>(spec.dim)) : 1;
+    Parameter parameter = projection(kTable, spec.vocab_size, spec.dim, kOutputs, deviation);
+    parameter.is_table = true;
+    return parameter;
+}
+
 }  // namespace
 
+HeadPlaces declare_head(const ModelSpec& spec, Unit& unit) {
+    const double deviation = 1 / std::sqrt(static_cast<double>(spec.dim));
+    const Place norm = unit.add({vector("norm.weight", spec.dim, 1)});
+    return {norm, unit.add({spec.tied_embeddings ? table(spec)
+                                                 : projection("output.weight", spec.vocab_size, spec.dim,
+                                                              kOutputs, deviation)},
+                           "output")};
+}
+
 Head::Head(const ModelSpec& spec, const TensorAxis& axis, bool gather_logits)
-    : spec_(spec), axis_(axis), gather_logits_(gather_logits) {}
+    : spec_(spec), places_(places_of_head(spec)), axis_(axis), gather_logits_(gather_logits) {}
 
 int64_t Head::rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Tensor& x) {
     return ops::rows_at_once(num_rows, std::max(kMinRows, ops::max_temporary_elements(x) / num_columns));
 }
 
 at::Tensor Head::gather_normed(const Weights& weights, const at::Tensor& x) const {
-    return axis_.gather_rows(ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps).y,
-                             name_of(Role::Output));
+    return gather_rows(ops::rms_norm(x, weights[places_.norm], spec_.norm_eps).y);
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
-    const ops::Stack output = weights.stack(Role::Output);
+    const ops::Stack output = weights.stack(places_.output);
     const auto& [left, right] = output.recipe->forward;
     return ops::linear(axis_.cast(gather_normed(weights, x), left, SumOver::Columns),
                        axis_.cast(output, right, SumOver::Columns));
@@ -76,7 +106,7 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
     const at::Tensor targets = head_targets(batch);
     const int64_t begin = axis_.share(spec_.vocab_size).begin;
     const int64_t chunk_rows = rows_per_chunk(normed.size(0), axis_.largest_share(spec_.vocab_size), x);
-    const ops::Stack output = weights.stack(Role::Output);
+    const ops::Stack output = weights.stack(places_.output);
     const ops::Operand all_rows = axis_.cast(normed, output.recipe->forward.left, SumOver::Columns);
     const ops::Stack matrix = axis_.cast(output, output.recipe->forward.right, SumOver::Columns);
     // 2. for each chunk: logits [count, vocab columns], and their sums over this rank's columns
@@ -95,8 +125,8 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                          const at::Tensor& scale, const TakeWork& take) const {
     // 1. normalise, cast, and start to gather the first piece. Without casts these are the same tensors.
-    const auto norm = ops::rms_norm(x, weights[Role::FinalNorm], spec_.norm_eps);
-    const ops::Stack output = weights.stack(Role::Output);
+    const auto norm = ops::rms_norm(x, weights[places_.norm], spec_.norm_eps);
+    const ops::Stack output = weights.stack(places_.output);
     const ops::Recipe& recipe = *output.recipe;
     const Projection projection = {recipe, axis_.cast(output, recipe.forward.right, SumOver::Columns),
                                    axis_.cast(output, recipe.input_gradient.right, SumOver::Rows)};
@@ -125,9 +155,9 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     std::vector<at::Tensor> own;
     for (const auto& rows : reduced) own.push_back(rows->take().values);
     auto [dx, dnorm] = ops::rms_norm_backward(own.size() == 1 ? own[0] : at::cat(own), x,
-                                              weights[Role::FinalNorm], norm.inverse_rms);
+                                              weights[places_.norm], norm.inverse_rms);
     WeightWork norm_work;
-    norm_work.add_value(Role::FinalNorm, dnorm);
+    norm_work.add_value(places_.norm, dnorm);
     take(std::move(norm_work));
     return {sum, dx};
 }
@@ -154,7 +184,7 @@ Head::Loss Head::loss_of_piece(const Projection& projection, const ops::Operand&
                                                      recipe.shares_dy() ? SumOver::Either : SumOver::Columns);
         ops::write_linear_input_gradient(dnormed.narrow(0, row, count), cast_dlogits, projection.backward);
         WeightWork work;
-        work.add_product(Role::Output, recipe.shares_dy() ? cast_dlogits : dlogits, rows, recipe);
+        work.add_product(places_.output, recipe.shares_dy() ? cast_dlogits : dlogits, rows, recipe);
         take(std::move(work));
     }
     return {sum, dnormed};
@@ -165,18 +195,23 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     return loss_and_input_gradient(weights, x, batch, scale, [&](WeightWork work) { work.run(gradients); });
 }
 
+Place declare_embedding(const ModelSpec& spec, Unit& unit) {
+    Parameter parameter = table(spec);
+    parameter.is_projection = false;
+    return unit.add({parameter}, "tok_embeddings");
+}
+
 Embedding::Embedding(const ModelSpec& spec, const TensorAxis& axis)
-    : axis_(axis), first_token_(axis.share(spec.vocab_size).begin) {}
+    : table_(place_of_table(spec)), axis_(axis), first_token_(axis.share(spec.vocab_size).begin) {}
 
 at::Tensor Embedding::forward(const Weights& weights, const at::Tensor&, const Batch& batch, RecomputeMode,
                               Tape&) const {
-    return axis_.reduce_rows(ops::embedding(weights[Role::Embedding], batch.tokens, first_token_),
-                             name_of(Role::Embedding));
+    return axis_.reduce_rows(ops::embedding(weights[table_], batch.tokens, first_token_), table_.layers);
 }
 
 at::Tensor Embedding::backward_input(const Weights&, const at::Tensor& dy, const Batch& batch, Tape&,
                                      WeightWork& work) const {
-    work.add_lookup(Role::Embedding, dy, batch.tokens, first_token_, axis_);
+    work.add_lookup(table_, dy, batch.tokens, first_token_, axis_);
     return {};
 }
 

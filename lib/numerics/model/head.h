@@ -14,12 +14,19 @@
 
 namespace argosy::model {
 
+struct HeadPlaces {
+    Place norm, output;
+};
+HeadPlaces declare_head(const ModelSpec& spec, Unit& unit);
+
 class Head {
   public:
     /// `gather_logits`: for the loss, each rank of the axis gathers the logits of the whole vocabulary,
     /// instead of computing sums over its columns, which are then combined. REQUIRES: axis outlives the head.
     Head(const ModelSpec& spec, const TensorAxis& axis, bool gather_logits = false);
 
+    /// COLLECTIVE over the axis: this rank's rows -> the rows of all ranks.
+    at::Tensor gather_rows(const at::Tensor& x) const { return axis_.gather_rows(x, places_.output.layers); }
     /// COLLECTIVE over the axis: returns the logits of all tokens, [tokens, vocab columns].
     at::Tensor logits(const Weights& weights, const at::Tensor& x) const;
 
@@ -64,6 +71,7 @@ class Head {
                                         const at::Tensor& scale) const;
 
     const ModelSpec spec_;
+    const HeadPlaces places_;
     const TensorAxis& axis_;
     const bool gather_logits_;
 };
@@ -72,6 +80,9 @@ class Head {
 at::Tensor head_targets(const Batch& batch);
 
 // The embedding: maps tokens to the residual stream.
+
+/// The place of the table.
+Place declare_embedding(const ModelSpec& spec, Unit& unit);
 
 class Embedding : public Layer {
   public:
@@ -85,6 +96,7 @@ class Embedding : public Layer {
                               WeightWork& work) const override;
 
   private:
+    const Place table_;
     const TensorAxis& axis_;
     int64_t first_token_;  // first token of this rank's share of the vocabulary
 };

@@ -1,96 +1,97 @@
-// The parameters of a model as its layers see them: by role. A layer does not know how a weight is sharded.
-// The caller passes the part of the weight that the layer needs, and the sums to which the layer adds
-// gradients.
+// The parameters of a model as its layers declare and see them: by place in their unit. A layer does not know
+// how a weight is sharded. The caller passes the part of the weight that the layer needs, and the sums to
+// which the layer adds gradients.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "layout/param_spec.h"
-#include "model/model_spec.h"
 #include "ops/matmul.h"
 #include "ops/stochastic_rounding.h"
 
 namespace argosy::model {
 
-enum class Role {
-    Embedding,
-    AttentionNorm,
-    Wq,
-    Wk,
-    Wv,
-    BiasQ,
-    BiasK,
-    BiasV,
-    QNorm,
-    KNorm,
-    Wo,
-    BiasO,
-    FfnNorm,
-    Gate,
-    Up,
-    BiasGate,
-    BiasUp,
-    Down,
-    BiasDown,
-    FinalNorm,
-    Output,
+/// The place of a parameter in its unit, or of a join: of adjacent parameters that are applied to the same
+/// input. If a join's parameters are adjacent in memory too, one matrix product computes all of them.
+struct Place {
+    int first = -1, count = 0;  // numbers in the unit; none: the layer has no such parameter
+    const char* layers = "";    // whose weights these are, for plans: "wo", "wq, wk, wv"; empty for a norm
+
+    bool is_join() const { return count > 1; }
+    explicit operator bool() const { return count > 0; }
+    bool operator==(const Place& other) const { return first == other.first && count == other.count; }
 };
-inline constexpr int kNumRoles = static_cast<int>(Role::Output) + 1;
 
-/// A join is a group of parameters that are applied to the same input. If they are adjacent in memory, one
-/// matrix product computes all of them.
-enum class Join { Qkv, QkvBias, GateUp, GateUpBias };
-inline constexpr int kNumJoins = static_cast<int>(Join::GateUpBias) + 1;
+/// A parameter of a unit, with what everyone else needs to know of it.
+struct Parameter {
+    layout::ParamSpec spec;  // has no cuts yet: parallel::place_parameters() adds them
+    /// The dim that the tensor axis cuts. None: every rank of the axis has the whole parameter, reads it for
+    /// its own rows or heads, and so computes a part of its gradient.
+    std::optional<int> tensor_dim = std::nullopt;
+    /// The largest number of parts of that cut. More ranks share parts, and each computes a part of their
+    /// gradients.
+    int64_t max_parts = std::numeric_limits<int64_t>::max();
+    /// The matrix of a linear layer, whose products may cast their operands.
+    bool is_projection = false;
+    /// The table of the embedding, also where it is the matrix of a tied head.
+    bool is_table = false;
+    /// The place of its join, or its own.
+    Place place = {};
+};
 
-/// The roles of a join, in their order in memory.
-std::span<const Role> roles_of(Join join);
-/// The join that contains the role, if any.
-std::optional<Join> join_of(Role role);
-
-/// The layers whose weights these are, for plans: "wo", "wq, wk, wv". Empty for a norm.
-const char* name_of(Role role);
-const char* name_of(Join join);
-
-template <class Key, int kNumKeys, class T>
-class ByKey {
+/// Collects the parameters of a unit, which its layers declare.
+class Unit {
   public:
-    T& operator[](Key key) { return values_[static_cast<int>(key)]; }
-    const T& operator[](Key key) const { return values_[static_cast<int>(key)]; }
+    /// `prefix` begins the names: "layers.0.".
+    explicit Unit(std::string prefix = "") : prefix_(std::move(prefix)) {}
+
+    /// Declares parameters that are applied to the same input, or one. `layers` as in Place.
+    Place add(std::vector<Parameter> parameters, const char* layers = "");
+    const std::vector<Parameter>& parameters() const { return parameters_; }
 
   private:
-    std::array<T, kNumKeys> values_{};
+    std::string prefix_;
+    std::vector<Parameter> parameters_;
 };
-template <class T>
-using ByRole = ByKey<Role, kNumRoles, T>;
 
-/// The parameters of each join as one tensor; undefined if the parameters are not adjacent in memory.
-using Joined = ByKey<Join, kNumJoins, at::Tensor>;
+/// The matrix of a linear layer, [outputs, inputs]. The tensor axis cuts the dim `cut`; `deviation` is that
+/// of the initial values.
+Parameter projection(std::string name, int64_t outputs, int64_t inputs, int cut, double deviation);
+inline constexpr int kOutputs = 0, kInputs = 1;
+/// Deeper layers start with smaller additions to the residual stream.
+inline constexpr double kDefaultDeviation = 0.02;
+double residual_deviation(int64_t layer);
+/// A vector that every rank of the tensor axis has; its elements start with `value`.
+Parameter vector(std::string name, int64_t size, double value);
+/// The bias of outputs that the tensor axis cuts.
+Parameter cut_bias(std::string name, int64_t size);
 
-/// A layer's weights by role; an entry is undefined if the layer has no such parameter.
-struct Weights : ByRole<at::Tensor> {
+/// The joins of a unit as one tensor each, by the number of their first parameter; missing if the parameters
+/// are not adjacent in memory.
+using Joined = std::map<int, at::Tensor>;
+
+/// A layer's weights.
+struct Weights {
+    std::vector<at::Tensor> tensors = {};  // of each parameter of the unit
     Joined joined = {};
-    /// How the products of a matrix cast their operands; the same for all of a join.
-    ByRole<const ops::Recipe*> recipes = {};  // null: they do not cast
-    ByRole<at::Tensor> scales = {};           // of matrices in float8; the same for all of a join
+    /// How the products of a matrix cast their operands; the same for all of a join. Null: they do not cast.
+    std::vector<const ops::Recipe*> recipes = {};
+    std::vector<at::Tensor> scales = {};  // of matrices in float8; the same for all of a join
 
-    /// The weights of a join, for ops/matmul.h. The stack has no parts if the layer has no such parameters.
-    ops::Stack stack(Join join) const;
-    ops::Stack stack(Role role) const;
-    const ops::Recipe& recipe(Role role) const {
-        return recipes[role] == nullptr ? ops::kNoCasts : *recipes[role];
-    }
-    const ops::Recipe& recipe(Join join) const { return recipe(roles_of(join)[0]); }
-
-  private:
-    ops::Stack with_casts(ops::Stack stack, Role role) const;
+    /// A single parameter; undefined if the layer has no such parameter.
+    at::Tensor operator[](Place place) const;
+    /// The weights of a place, for ops/matmul.h. The stack has no parts if the layer has no such parameters.
+    ops::Stack stack(Place place) const;
+    const ops::Recipe& recipe(Place place) const;
 };
 
 /// A sum of gradients of one parameter: the first gradient is written, later ones are added. A sum in bf16 is
@@ -108,32 +109,12 @@ struct GradientSum {
     /// Marks the next gradient as added.
     void count_gradient();
 };
-struct Gradients : ByRole<GradientSum*> {
-    Joined joined = {};  // the sums of each join as one tensor
+struct Gradients {
+    std::vector<GradientSum*> sums = {};  // of each parameter of the unit
+    Joined joined = {};                   // the sums of each join as one tensor
+
+    /// The sums of a place.
+    std::span<GradientSum* const> operator[](Place place) const;
 };
-
-/// A parameter of a unit, with what everyone else needs to know of it.
-struct Parameter {
-    Role role;
-    layout::ParamSpec spec;  // has no cuts yet: parallel::place_parameters() adds them
-    /// The dim that the tensor axis cuts. None: every rank of the axis has the whole parameter, reads it for
-    /// its own rows or heads, and so computes a part of its gradient.
-    std::optional<int> tensor_dim = std::nullopt;
-    /// The largest number of parts of that cut. More ranks share parts, and each computes a part of their
-    /// gradients.
-    int64_t max_parts = std::numeric_limits<int64_t>::max();
-    /// The matrix of a linear layer, whose products may cast their operands.
-    bool is_projection = false;
-};
-
-/// The parameters of a model's units in the order of the forward pass: the embedding, each block, the head.
-/// The Output of a tied head has the name of the embedding's table.
-std::vector<std::vector<Parameter>> unit_parameters(const ModelSpec& spec);
-
-/// The names of a model's units: "embedding", "layers.0", ..., "head".
-std::vector<std::string> unit_names(const ModelSpec& spec);
-
-/// The number of elements of all parameters together; a tied table counts once.
-int64_t num_parameters(const ModelSpec& spec);
 
 }  // namespace argosy::model

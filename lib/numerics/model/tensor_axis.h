@@ -16,6 +16,7 @@
 #include "layout/param_spec.h"
 #include "ops/attention.h"
 #include "ops/matmul.h"
+#include "ops/rms_norm.h"
 
 namespace argosy::model {
 
@@ -104,6 +105,14 @@ class TensorAxis {
         return cast(dy, recipe.input_gradient.left, stored_for(rows, SumOver::Either), largest);
     }
 
+    /// COLLECTIVE: norm(x) for the products of a layer with this recipe, and the norm's inverse_rms.
+    std::pair<ops::Operand, at::Tensor> normed(const at::Tensor& x, const at::Tensor& weight, double eps,
+                                               const ops::Recipe& recipe, SumOver summed) const {
+        at::Tensor largest;
+        const auto [y, inverse_rms] = ops::rms_norm(x, weight, eps, recipe.shares_x() ? &largest : nullptr);
+        return {cast_if_shared(y, recipe, Rows::Own, summed, largest), inverse_rms};
+    }
+
     // COLLECTIVE: linear layers whose outputs are cut over the axis: y = x_all W^T + b. x and dx have this
     // rank's rows; y and dy have all rows, and the outputs of all layers of the stack side by side. The
     // weights' gradients need x_all, which model::WeightWork gathers.
@@ -135,18 +144,19 @@ class TensorAxis {
         at::Tensor dx;        // all rows
         ops::Operand dy_all;  // all rows, for the weight's gradient, cast if the recipe shares them
     };
-    /// Returns residual + y. The order of the sum: first the parts of all ranks, then b, then the residual,
-    /// which is the largest term: a narrow type rounds every term that is added to the residual at the
-    /// residual's magnitude (lib/NUMERICS.md).
+    /// Returns y, or residual + y. The order of the sum: first the parts of all ranks, then b, then the
+    /// residual, which is the largest term: a narrow type rounds every term that is added to the residual at
+    /// the residual's magnitude (lib/NUMERICS.md).
     at::Tensor row(const ops::Operand& x, const ops::Stack& weight, const at::Tensor& bias,
-                   const at::Tensor& residual) const {
+                   const at::Tensor& residual = {}) const {
         const auto& [left, right] = weight.recipe->forward;
         const ops::Operand operand = cast(x, left, SumOver::Columns);
         const ops::Stack cast_weight = cast(weight, right, SumOver::Columns);
-        if (!sums()) return ops::add_linear(residual, operand, cast_weight, bias);
+        if (!sums() && residual.defined()) return ops::add_linear(residual, operand, cast_weight, bias);
+        if (!sums()) return ops::linear(operand, cast_weight, ops::Stack::of(bias));
         at::Tensor y = row_sum(operand, cast_weight, weight.name);
         if (bias.defined()) y.add_(bias);
-        return y.add_(residual);
+        return residual.defined() ? y.add_(residual) : y;
     }
     virtual RowGradient row_backward(const at::Tensor& dy, const ops::Stack& weight) const {
         const auto& [left, right] = weight.recipe->input_gradient;

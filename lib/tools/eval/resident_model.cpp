@@ -14,8 +14,6 @@
 
 namespace argosy::eval {
 
-using model::Role;
-
 ops::AttentionOutput attend(std::span<const Segment> segments, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const ops::AttentionShape& shape, const at::Tensor& keys,
                             const at::Tensor& values) {
@@ -45,20 +43,23 @@ ops::AttentionOutput attend(std::span<const Segment> segments, const at::Tensor&
 class KeyValueCache : public model::ContextAxis {
   public:
     /// REQUIRES: `segments`, those of the batch that runs, outlive this object.
-    KeyValueCache(const std::vector<Segment>& segments, int64_t num_sequences, int64_t max_tokens,
-                  int64_t columns, const at::TensorOptions& options)
-        : segments_(segments),
-          keys_(at::empty({num_sequences, max_tokens, columns}, options)),
-          values_(at::empty_like(keys_)) {}
+    KeyValueCache(const std::vector<Segment>& segments, int64_t num_sequences, int64_t max_tokens)
+        : segments_(segments), num_sequences_(num_sequences), max_tokens_(max_tokens) {}
 
     ops::AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const ops::AttentionShape& shape, const at::Tensor&) const override {
+        if (!keys_.defined()) {
+            keys_ = at::empty({num_sequences_, max_tokens_, k.size(1)}, k.options());
+            values_ = at::empty_like(keys_);
+        }
         return attend(segments_, q, k, v, shape, keys_, values_);
     }
 
   private:
     const std::vector<Segment>& segments_;
-    at::Tensor keys_, values_;  // [sequences, max_tokens, kv_heads * head_dim]
+    int64_t num_sequences_, max_tokens_;
+    mutable at::Tensor keys_,
+        values_;  // [sequences, max_tokens, kv_heads * head_dim], from the first call on
 };
 
 namespace {
@@ -69,7 +70,7 @@ class AllUnits : public ResidentUnits {
     /// A tied head has the embedding's table.
     explicit AllUnits(const interop::LayerwiseModel& model) {
         for (int64_t unit = 0; unit < model.num_units(); ++unit) weights_.push_back(model.read_unit(unit));
-        if (model.spec().tied_embeddings) weights_.back()[Role::Output] = weights_.front()[Role::Embedding];
+        if (model.spec().tied_embeddings) weights_.back().tensors.back() = weights_.front().tensors.front();
     }
     bool has(int64_t) const override { return true; }
     const model::Weights& weights(int64_t unit) override { return weights_[unit]; }
@@ -130,19 +131,15 @@ at::Tensor ResidentModel::run(int64_t unit, const model::TensorAxis& axis, const
     if (unit == 0)
         return model::Embedding(spec_, axis).forward(weights, {}, batch, model::RecomputeMode::Full, tape);
     auto& cache = caches_[unit - 1];
-    if (!cache) {
-        cache = std::make_unique<KeyValueCache>(segments_, num_sequences(), max_tokens_,
-                                                weights[Role::Wk].size(0), options_);
-    }
-    return model::Block(spec_, axis, *cache, rope_)
+    if (!cache) cache = std::make_unique<KeyValueCache>(segments_, num_sequences(), max_tokens_);
+    return model::Block(spec_, unit - 1, axis, *cache, rope_)
         .forward(weights, x, batch, model::RecomputeMode::Full, tape);
 }
 
 /// The logits of some tokens: this rank's columns, then all.
 at::Tensor ResidentModel::logits(const model::TensorAxis& axis, const at::Tensor& x,
                                  const at::Tensor& last_rows) {
-    const at::Tensor last =
-        axis.gather_rows(x, model::name_of(model::Role::Output)).index_select(0, last_rows);
+    const at::Tensor last = model::Head(spec_, axis).gather_rows(x).index_select(0, last_rows);
     const at::Tensor own = model::Head(spec_, model::TensorAxis()).logits(units_->weights(head()), last);
     return axis.gather_columns(own, spec_.vocab_size).to(at::kFloat).contiguous();
 }

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "model/parameter.h"
+#include "model/units.h"
 #include "ops/matmul.h"
 
 namespace argosy::observe {
@@ -176,8 +176,7 @@ SustainedProducts sustain_products(at::ScalarType type, double seconds, c10::Dev
 }
 
 FlopsPerToken flops_per_token(const model::ModelSpec& spec, int64_t sequence_length) {
-    const int64_t look_up = spec.tied_embeddings ? 0 : spec.vocab_size * spec.dim;
-    const auto num_weights = static_cast<double>(model::num_parameters(spec) - look_up);
+    const auto num_weights = static_cast<double>(model::num_multiplied(spec));
     const auto width = static_cast<double>(spec.num_heads * spec.head_dim);
     const auto length = static_cast<double>(sequence_length);
     const double window =

@@ -50,7 +50,8 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         } else if (unit + 1 == placement.units.size()) {
             own_stage.head.emplace(spec_, *axis_, options.tensor.gather_logits);
         } else {
-            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, *context_, rope_));
+            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, static_cast<int64_t>(unit) - 1,
+                                                                      *axis_, *context_, rope_));
         }
         add_unit(placement, static_cast<int>(unit), mesh, options, use);
     }
@@ -66,22 +67,22 @@ Stage& ParallelModel::stage(int number) {
 
 void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh,
                              const ModelOptions& options, ModelUse use) {
-    const std::set<model::Role> summed = summed_roles(placement, unit);
-    const auto recipes = recipes_of(placement.units[unit], casts_, mesh.shape());
-    UnitMemory memory(placement.units[unit], mesh, precision_, use,
-                      roles_in_float8(placement.units[unit], recipes, casts_));
+    const std::vector<model::Parameter>& declared = placement.units[unit];
+    const std::set<int> summed = summed_parameters(placement, unit);
+    const auto recipes = recipes_of(declared, casts_, mesh.shape());
+    UnitMemory memory(declared, mesh, precision_, use, kept_in_float8(declared, recipes, casts_));
     std::vector<ShardedUnit::Parameter> parameters;
-    for (const model::Parameter& each : placement.units[unit]) {
+    for (int number = 0; const model::Parameter& each : declared) {
         // Tied embedding and head share one parameter if they are on one rank.
         ShardedParameter* parameter = find(each.spec.name);
         if (parameter == nullptr) {
-            parameters_.push_back(std::make_unique<ShardedParameter>(each.spec, mesh, memory.next(each),
+            parameters_.push_back(std::make_unique<ShardedParameter>(each.spec, mesh, memory.of(number),
                                                                      options.seed, &first_rounding_));
             parameter_units_.push_back(unit);
             parameter = parameters_.back().get();
         }
-        comm::Communicator* summed_over = summed.contains(each.role) ? &sum_group(mesh, each.spec) : nullptr;
-        parameters.push_back({each.role, parameter, summed_over});
+        comm::Communicator* summed_over = summed.contains(number++) ? &sum_group(mesh, each.spec) : nullptr;
+        parameters.push_back({each.place, parameter, summed_over});
     }
     stage(placement.unit_stage[unit])
         .units.emplace_back(std::move(parameters), mesh.group(layout::kShardAxes), memory.joined(),

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "model/units.h"
 
 namespace argosy::parallel {
 namespace {
@@ -88,29 +89,26 @@ ModelPlacement place_parameters(const ModelSpec& spec, const MeshShape& mesh,
     // A tied table is one parameter if one pipeline rank runs the first and the last stage.
     const int last_rank = placement.stages.rank_of(num_stages - 1);
     const bool two_tables = spec.tied_embeddings && last_rank != 0;
-    const std::string table = placement.units.front().front().spec.name;
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         for (Parameter& parameter : placement.units[unit]) {
             split_for_tensor_parallel(parameter, mesh.degree(Axis::Tensor));
             shard(parameter, mesh);
             replicate(parameter, mesh);
             parameter.spec.pipeline_ranks = {placement.rank_of(unit)};
-            const bool is_table = parameter.spec.name == table;
-            if (two_tables && is_table) parameter.spec.pipeline_ranks = {0, last_rank};
+            if (two_tables && parameter.is_table) parameter.spec.pipeline_ranks = {0, last_rank};
         }
     }
     return placement;
 }
 
-std::set<model::Role> summed_roles(const ModelPlacement& placement, size_t unit) {
-    const std::string& table = placement.units.front().front().spec.name;
-    std::set<model::Role> roles;
-    for (const Parameter& parameter : placement.units[unit]) {
-        const bool shared =
-            unit > 0 && parameter.spec.name == table && parameter.spec.pipeline_ranks.size() == 1;
-        if (!parameter.spec.gradient.axes.empty() && !shared) roles.insert(parameter.role);
+std::set<int> summed_parameters(const ModelPlacement& placement, size_t unit) {
+    std::set<int> summed;
+    for (int number = 0; const Parameter& parameter : placement.units[unit]) {
+        const bool shared = unit > 0 && parameter.is_table && parameter.spec.pipeline_ranks.size() == 1;
+        if (!parameter.spec.gradient.axes.empty() && !shared) summed.insert(number);
+        ++number;
     }
-    return roles;
+    return summed;
 }
 
 std::vector<StageUnits> stage_units(const ModelPlacement& placement) {
@@ -120,7 +118,7 @@ std::vector<StageUnits> stage_units(const ModelPlacement& placement) {
         const int stage = placement.unit_stage[unit];
         const int number = num_units[stage]++;
         if (unit + 1 < placement.units.size()) ++stages[stage].num_layers;
-        if (!summed_roles(placement, unit).empty()) stages[stage].summed_units.insert(number);
+        if (!summed_parameters(placement, unit).empty()) stages[stage].summed_units.insert(number);
     }
     stages.front().has_embedding = true;
     stages.back().has_head = true;

@@ -31,11 +31,11 @@ struct ModelPlacement {
 ModelPlacement place_parameters(const model::ModelSpec& spec, const layout::MeshShape& mesh,
                                 const std::vector<int>& stage_layers, StageOrder order = StageOrder::Loop);
 
-/// The roles of a unit's parameters whose gradients are summed over ranks (ParamSpec::gradient), once the
+/// The numbers of a unit's parameters whose gradients are summed over ranks (ParamSpec::gradient), once the
 /// unit's gradients are complete: over the replicas and, for norms and shared key/value heads, over the
-/// tensor axis. If embedding and head of one rank share a table, only the embedding's roles include the
-/// table, because the embedding's backward runs last.
-std::set<model::Role> summed_roles(const ModelPlacement& placement, size_t unit);
+/// tensor axis. If embedding and head of one rank share a table, it is among those of the embedding alone,
+/// whose backward runs last.
+std::set<int> summed_parameters(const ModelPlacement& placement, size_t unit);
 
 /// The input of the lowering passes, by stage number.
 std::vector<StageUnits> stage_units(const ModelPlacement& placement);

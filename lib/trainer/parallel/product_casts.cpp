@@ -7,8 +7,6 @@
 namespace argosy::parallel {
 namespace {
 
-using model::Role;
-
 bool is_filtered(const std::string& name, const std::vector<std::string>& filter) {
     return std::ranges::any_of(filter,
                                [&](const std::string& part) { return name.find(part) != std::string::npos; });
@@ -35,11 +33,9 @@ int64_t multiple_of_sides(const ops::Recipe& recipe) {
 
 double width_of_layer(const std::vector<model::Parameter>& unit, const model::Parameter& layer,
                       const layout::MeshShape& mesh) {
-    const auto join = model::join_of(layer.role);
     double out = 0, in = 0;
     for (const model::Parameter& each : unit) {
-        const bool same = &each == &layer || (join && model::join_of(each.role) == join);
-        if (!same) continue;
+        if (each.place != layer.place) continue;
         const std::vector<int64_t> sizes = unsharded_shape(each.spec, mesh, {});
         out += static_cast<double>(sizes[0]), in = static_cast<double>(sizes[1]);
     }
@@ -68,39 +64,35 @@ std::optional<double> min_width_of_gain(const ops::Recipe& recipe) {
 }
 
 std::string layer_name(const model::Parameter& parameter) {
-    if (parameter.role == Role::Output) return "output";  // a tied one has the embedding's name
+    if (parameter.is_table && parameter.is_projection) return parameter.place.layers;
     return parameter.spec.name.substr(0, parameter.spec.name.rfind('.'));
 }
 
-model::ByRole<const ops::Recipe*> recipes_of(const std::vector<model::Parameter>& unit,
-                                             const ProductCasts& casts, const layout::MeshShape& mesh) {
-    model::ByRole<const ops::Recipe*> recipes;
+std::vector<const ops::Recipe*> recipes_of(const std::vector<model::Parameter>& unit,
+                                           const ProductCasts& casts, const layout::MeshShape& mesh) {
+    std::vector<const ops::Recipe*> recipes(unit.size());
     if (casts.recipe == nullptr) return recipes;
-    const auto is_cast = [&](const model::Parameter& each) {
-        if (!each.is_projection || is_filtered(layer_name(each), casts.filter)) return false;
-        return has_sizes(*casts.recipe, each.spec, mesh) &&
-               width_of_layer(unit, each, mesh) >= casts.min_width;
+    const auto is_kept = [&](const model::Parameter& each) {
+        if (!each.is_projection || is_filtered(layer_name(each), casts.filter)) return true;
+        return !has_sizes(*casts.recipe, each.spec, mesh) ||
+               width_of_layer(unit, each, mesh) < casts.min_width;
     };
-    const auto other_is_kept = [&](const model::Parameter& each) {
-        return std::ranges::any_of(unit, [&](const model::Parameter& other) {
-            return model::join_of(other.role) == model::join_of(each.role) && !is_cast(other);
+    for (size_t i = 0; i < unit.size(); ++i) {
+        const bool kept = std::ranges::any_of(unit, [&](const model::Parameter& other) {
+            return other.place == unit[i].place && is_kept(other);
         });
-    };
-    for (const model::Parameter& each : unit) {
-        const bool kept = !is_cast(each) || (model::join_of(each.role) && other_is_kept(each));
-        recipes[each.role] = kept ? nullptr : casts.recipe;
+        recipes[i] = kept ? nullptr : casts.recipe;
     }
     return recipes;
 }
 
-std::set<Role> roles_in_float8(const std::vector<model::Parameter>& unit,
-                               const model::ByRole<const ops::Recipe*>& recipes, const ProductCasts& casts) {
-    std::set<Role> roles;
-    for (const model::Parameter& each : unit) {
-        const bool is_embedding = each.role == Role::Output && each.spec.name != "output.weight";
-        if (casts.gather && recipes[each.role] != nullptr && !is_embedding) roles.insert(each.role);
+std::set<int> kept_in_float8(const std::vector<model::Parameter>& unit,
+                             const std::vector<const ops::Recipe*>& recipes, const ProductCasts& casts) {
+    std::set<int> numbers;
+    for (int i = 0; i < std::ssize(unit); ++i) {
+        if (casts.gather && recipes[i] != nullptr && !unit[i].is_table) numbers.insert(i);
     }
-    return roles;
+    return numbers;
 }
 
 }  // namespace argosy::parallel

@@ -48,12 +48,11 @@ std::optional<double> min_width_of_gain(const ops::Recipe& recipe);
 /// The recipe of each matrix of a unit, the same on all ranks; null: its products do not cast. All of a join
 /// have one recipe: if one of them is filtered, all are. A matrix is not cast either if a rank's part has a
 /// side that the products of GPUs do not take: no multiple of 16 numbers, or of a block.
-model::ByRole<const ops::Recipe*> recipes_of(const std::vector<model::Parameter>& unit,
-                                             const ProductCasts& casts, const layout::MeshShape& mesh);
+std::vector<const ops::Recipe*> recipes_of(const std::vector<model::Parameter>& unit,
+                                           const ProductCasts& casts, const layout::MeshShape& mesh);
 
-/// The roles of a unit whose matrices are kept in float8. A table that is the embedding too is not.
-std::set<model::Role> roles_in_float8(const std::vector<model::Parameter>& unit,
-                                      const model::ByRole<const ops::Recipe*>& recipes,
-                                      const ProductCasts& casts);
+/// The numbers of the matrices of a unit that are kept in float8. A table that is the embedding too is not.
+std::set<int> kept_in_float8(const std::vector<model::Parameter>& unit,
+                             const std::vector<const ops::Recipe*>& recipes, const ProductCasts& casts);
 
 }  // namespace argosy::parallel

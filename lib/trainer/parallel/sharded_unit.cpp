@@ -17,8 +17,8 @@ using comm::OpKind;
 
 std::vector<UnitLayout::Parameter> unsharded(const std::vector<ShardedUnit::Parameter>& parameters) {
     std::vector<UnitLayout::Parameter> shapes;
-    for (const auto& [role, parameter, summed_over] : parameters)
-        shapes.push_back({role, parameter->local_shape()});
+    for (const auto& [place, parameter, summed_over] : parameters)
+        shapes.push_back({place, parameter->local_shape()});
     return shapes;
 }
 
@@ -37,23 +37,24 @@ int other_holder(const ShardedParameter& table, const comm::Communicator& pipeli
 
 ShardedUnit::ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group,
                          const JoinedMemory& joined, ReduceAfter reduce_after,
-                         const model::ByRole<const ops::Recipe*>& recipes)
+                         std::vector<const ops::Recipe*> recipes)
     : parameters_(std::move(parameters)),
       group_(group),
       weight_buffers_(weight_buffers()),
       layout_(unsharded(parameters_), group.size()),
       reduce_after_(reduce_after),
       sums_(parameters_.size()) {
-    weights_.recipes = recipes;
+    weights_.recipes = std::move(recipes);
+    weights_.tensors.resize(parameters_.size());
     if (!sharded()) {
         weights_.joined = joined.weights;
         gradients_.joined = joined.gradients;
     }
     for (size_t i = 0; i < parameters_.size(); ++i) {
-        const auto& [role, parameter, summed_over] = parameters_[i];
-        if (!sharded()) weights_[role] = parameter->compute();
-        weights_.scales[role] = parameter->scale();
-        gradients_[role] = sharded() ? &sums_[i] : &parameter->gradient();
+        ShardedParameter& parameter = *parameters_[i].parameter;
+        if (!sharded()) weights_.tensors[i] = parameter.compute();
+        weights_.scales.push_back(parameter.scale());
+        gradients_.sums.push_back(sharded() ? &sums_[i] : &parameter.gradient());
     }
 }
 
@@ -61,14 +62,14 @@ std::vector<ShardedUnit::WeightBuffer> ShardedUnit::weight_buffers() const {
     std::vector<WeightBuffer> buffers;
     for (const bool in_float8 : {false, true}) {
         std::vector<Parameter> chosen;
-        std::vector<size_t> places;
+        std::vector<size_t> numbers;
         for (size_t i = 0; i < parameters_.size(); ++i) {
             if (parameters_[i].parameter->scale().defined() != in_float8) continue;
             chosen.push_back(parameters_[i]);
-            places.push_back(i);
+            numbers.push_back(i);
         }
-        if (places.empty()) continue;
-        buffers.push_back({chosen[0].parameter->compute().scalar_type(), places,
+        if (numbers.empty()) continue;
+        buffers.push_back({chosen[0].parameter->compute().scalar_type(), numbers,
                            UnitLayout(unsharded(chosen), group_.size())});
     }
     return buffers;
@@ -77,29 +78,26 @@ std::vector<ShardedUnit::WeightBuffer> ShardedUnit::weight_buffers() const {
 void ShardedUnit::gather() {
     ARGOSY_CHECK(sharded() && !gathering_.active());
     std::vector<Op> ops;
-    for (const auto& [type, places, layout] : weight_buffers_) {
+    for (const auto& [type, numbers, layout] : weight_buffers_) {
         const at::Tensor buffer =
             at::empty({layout.num_elements()}, parameters_[0].parameter->compute().options().dtype(type));
-        for (size_t i = 0; i < places.size(); ++i) {
-            const auto& [role, parameter, summed_over] = parameters_[places[i]];
+        for (size_t i = 0; i < numbers.size(); ++i) {
+            const ShardedParameter& parameter = *parameters_[numbers[i]].parameter;
             const at::Tensor whole = layout.padded(buffer, i);
             ops.push_back({.kind = OpKind::AllGather,
                            .out = ops::for_transfer(whole),
-                           .in = ops::for_transfer(parameter->compute())});
-            weights_[role] = unpadded(whole, *parameter);
+                           .in = ops::for_transfer(parameter.compute())});
+            weights_.tensors[numbers[i]] = unpadded(whole, parameter);
         }
-        const model::Joined joined = layout.joined(buffer);
-        for (int i = 0; i < model::kNumJoins; ++i) {
-            const auto join = static_cast<model::Join>(i);
-            if (joined[join].defined()) weights_.joined[join] = joined[join];
-        }
+        weights_.joined.merge(layout.joined(buffer));
     }
     gathering_ = group_.submit(ops);
 }
 
 void ShardedUnit::release() {
     ARGOSY_CHECK(sharded());
-    weights_ = {.recipes = weights_.recipes, .scales = weights_.scales};
+    weights_.tensors.assign(parameters_.size(), {});
+    weights_.joined.clear();
 }
 
 const model::Weights& ShardedUnit::weights() {
@@ -110,7 +108,7 @@ const model::Weights& ShardedUnit::weights() {
 const model::Gradients& ShardedUnit::gradients(int64_t microbatch) {
     if (sharded() && !gradient_buffer_.defined()) allocate_gradients();
     microbatch_ = microbatch;
-    for (const Parameter& each : parameters_) gradients_[each.role]->start_microbatch(microbatch);
+    for (model::GradientSum* each : gradients_.sums) each->start_microbatch(microbatch);
     return gradients_;
 }
 
@@ -176,7 +174,7 @@ void ShardedUnit::sum() {
     std::vector<std::pair<comm::Communicator*, std::vector<Op>>> launches;
     std::vector<at::Tensor> sums(parameters_.size());
     for (size_t i = 0; i < parameters_.size(); ++i) {
-        const auto& [role, parameter, summed_over] = parameters_[i];
+        const auto& [place, parameter, summed_over] = parameters_[i];
         if (summed_over == nullptr) continue;
         ARGOSY_CHECK(!parameter->gradient().empty, "{} has no gradient to sum", parameter->spec().name);
         sums[i] = parameter->wide_gradient();
@@ -233,7 +231,7 @@ void ShardedUnit::add_table() {
 int64_t ShardedUnit::gathered_bytes() const {
     int64_t bytes = 0;
     for (const WeightBuffer& buffer : weight_buffers_) {
-        const at::Tensor& weight = weights_[parameters_[buffer.parameters[0]].role];  // a view of the buffer
+        const at::Tensor& weight = weights_.tensors[buffer.parameters[0]];  // a view of the buffer
         if (sharded() && weight.defined()) bytes += static_cast<int64_t>(weight.storage().nbytes());
     }
     return bytes;

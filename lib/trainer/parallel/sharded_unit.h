@@ -19,7 +19,7 @@ namespace argosy::parallel {
 class ShardedUnit {
   public:
     struct Parameter {
-        model::Role role;
+        model::Place place;
         ShardedParameter* parameter;
         comm::Communicator* summed_over = nullptr;  // the ranks over which sum() sums its gradient
     };
@@ -28,7 +28,7 @@ class ShardedUnit {
     /// into weights(). REQUIRES: parameters and groups outlive the unit.
     ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group, const JoinedMemory& joined = {},
                 ReduceAfter reduce_after = ReduceAfter::Microbatch,
-                const model::ByRole<const ops::Recipe*>& recipes = {});
+                std::vector<const ops::Recipe*> recipes = {});
 
     bool sharded() const { return group_.size() > 1; }
 

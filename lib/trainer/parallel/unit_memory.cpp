@@ -3,7 +3,6 @@
 #include <iterator>
 #include <utility>
 
-#include "base/error.h"
 #include "base/units.h"
 #include "layout/param_spec.h"
 
@@ -15,9 +14,9 @@ constexpr int64_t kAlignment = 128;
 
 /// The number of parameters from `first` on that belong to the same join and have no padding between them.
 size_t count_neighbours(const std::vector<UnitLayout::Parameter>& parameters, size_t first, int num_shards) {
-    const auto join = model::join_of(parameters[first].role);
+    const model::Place& place = parameters[first].place;
     size_t last = first;
-    while (join && last + 1 < parameters.size() && model::join_of(parameters[last + 1].role) == join &&
+    while (place.is_join() && last + 1 < parameters.size() && parameters[last + 1].place == place &&
            parameters[last].shape[0] % num_shards == 0) {
         ++last;
     }
@@ -40,8 +39,8 @@ UnitLayout::UnitLayout(const std::vector<Parameter>& parameters, int num_shards)
             num_elements_ += layout::num_elements(shape);
         }
         num_elements_ = round_up(num_elements_, kAlignment);
-        const auto join = model::join_of(parameters[first].role);
-        if (join && count == model::roles_of(*join).size()) joined_[*join] = all;
+        const model::Place& place = parameters[first].place;
+        if (place.is_join() && std::cmp_equal(count, place.count)) joined_.emplace(place.first, all);
     }
 }
 
@@ -52,81 +51,55 @@ at::Tensor UnitLayout::padded(const at::Tensor& buffer, size_t i) const {
 
 model::Joined UnitLayout::joined(const at::Tensor& buffer) const {
     model::Joined found;
-    for (int i = 0; i < model::kNumJoins; ++i) {
-        const auto join = static_cast<model::Join>(i);
-        if (!joined_[join]) continue;
-        const auto& [begin, num_elements, shape] = *joined_[join];
-        found[join] = buffer.narrow(0, begin, num_elements).view(shape);
-    }
+    for (const auto& [first, slice] : joined_)
+        found.emplace(first, buffer.narrow(0, slice.begin, slice.num_elements).view(slice.shape));
     return found;
 }
 
 UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh,
-                       const Precision& precision, ModelUse use, std::set<model::Role> in_float8)
-    : mesh_(mesh), precision_(precision), use_(use), in_float8_(std::move(in_float8)) {
+                       const Precision& precision, ModelUse use, std::set<int> in_float8)
+    : unit_(unit), mesh_(mesh), precision_(precision), use_(use), in_float8_(std::move(in_float8)) {
     if (mesh.degree(layout::kShardAxes) > 1) return;
-    model::ByKey<model::Join, model::kNumJoins, int64_t> num_parameters;
-    for (const model::Parameter& parameter : unit) {
-        const auto join = model::join_of(parameter.role);
-        if (!join) continue;
-        const std::vector<int64_t> shape = shape_of(parameter);
-        ++num_parameters[*join];
-        std::vector<int64_t>& all = joins_[*join].shape;
-        if (all.empty()) {
-            all = shape;
-        } else {
-            all[0] += shape[0];
-        }
-    }
-    for (int i = 0; i < model::kNumJoins; ++i) {
-        const auto name = static_cast<model::Join>(i);
-        Join& join = joins_[name];
-        if (join.shape.empty()) continue;
-        ARGOSY_CHECK(num_parameters[name] == std::ssize(model::roles_of(name)),
-                     "the unit has only some parameters of a join");
-        join.memory =
-            ParameterMemory::allocate(join.shape, precision_of(model::roles_of(name)[0]), mesh.device(), use);
+    for (int number = 0; number < std::ssize(unit); number += unit[number].place.count) {
+        const model::Place& place = unit[number].place;
+        if (!place.is_join()) continue;
+        std::vector<int64_t> shape = shape_of(number);
+        for (int i = 1; i < place.count; ++i) shape[0] += shape_of(number + i)[0];
+        joins_.emplace(number, allocate(number, shape));
     }
 }
 
-/// The memory of a parameter alone. In float8 the parameters of a join share their scale all the same.
-ParameterMemory UnitMemory::allocate(const model::Parameter& parameter) {
-    ParameterMemory memory =
-        ParameterMemory::allocate(shape_of(parameter), precision_of(parameter.role), mesh_.device(), use_);
-    if (const auto join = model::join_of(parameter.role); join && memory.scale.defined()) {
-        at::Tensor& shared = scales_[*join];
-        if (!shared.defined()) shared = memory.scale;
-        memory.scale = shared;
+ParameterMemory UnitMemory::allocate(int number, const std::vector<int64_t>& shape) const {
+    Precision precision = precision_;
+    if (in_float8_.contains(number)) precision.compute = at::ScalarType::Float8_e4m3fn;
+    return ParameterMemory::allocate(shape, precision, mesh_.device(), use_);
+}
+
+ParameterMemory UnitMemory::of(int number) {
+    const std::vector<int64_t> shape = shape_of(number);
+    const model::Place& place = unit_[number].place;
+    if (const auto join = joins_.find(place.first); join != joins_.end()) {
+        int64_t begin = 0;
+        for (int i = place.first; i < number; ++i) begin += shape_of(i)[0];
+        return join->second.rows(begin, shape[0]);
     }
+    ParameterMemory memory = allocate(number, shape);
+    // In float8 the parameters of a join share their scale all the same.
+    if (memory.scale.defined()) memory.scale = scales_.emplace(place.first, memory.scale).first->second;
     return memory;
-}
-
-ParameterMemory UnitMemory::next(const model::Parameter& parameter) {
-    const std::vector<int64_t> shape = shape_of(parameter);
-    const auto join = model::join_of(parameter.role);
-    if (!join || joins_[*join].shape.empty()) return allocate(parameter);
-    int64_t& rows_given = joins_[*join].rows_given;
-    return joins_[*join].memory.rows(std::exchange(rows_given, rows_given + shape[0]), shape[0]);
 }
 
 JoinedMemory UnitMemory::joined() const {
     JoinedMemory found;
-    for (int i = 0; i < model::kNumJoins; ++i) {
-        const auto join = static_cast<model::Join>(i);
-        found.weights[join] = joins_[join].memory.compute;
-        found.gradients[join] = joins_[join].memory.gradient;
+    for (const auto& [first, memory] : joins_) {
+        found.weights.emplace(first, memory.compute);
+        found.gradients.emplace(first, memory.gradient);
     }
     return found;
 }
 
-Precision UnitMemory::precision_of(model::Role role) const {
-    Precision precision = precision_;
-    if (in_float8_.contains(role)) precision.compute = at::ScalarType::Float8_e4m3fn;
-    return precision;
-}
-
-std::vector<int64_t> UnitMemory::shape_of(const model::Parameter& parameter) const {
-    return shard_shape(parameter.spec, mesh_.shape(), mesh_.coordinates());
+std::vector<int64_t> UnitMemory::shape_of(int number) const {
+    return shard_shape(unit_[number].spec, mesh_.shape(), mesh_.coordinates());
 }
 
 }  // namespace argosy::parallel

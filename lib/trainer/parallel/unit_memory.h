@@ -1,4 +1,4 @@
-// The memory of a unit's parameters. The parameters of a join (model::Join) are adjacent, so that one
+// The memory of a unit's parameters. The parameters of a join (model::Place) are adjacent, so that one
 // matrix product computes all of them. If the shard group has one rank, UnitMemory allocates a join's
 // parameters in one piece. If the shard group is larger, each shard has its own allocation. UnitLayout
 // then makes the parameters adjacent in the buffers of gathered weights and of unsharded gradients.
@@ -7,7 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <optional>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -25,7 +25,7 @@ class UnitLayout {
   public:
     /// A parameter as a layer computes with it, without padding.
     struct Parameter {
-        model::Role role;
+        model::Place place;
         std::vector<int64_t> shape;
     };
     UnitLayout(const std::vector<Parameter>& parameters, int num_shards);
@@ -34,7 +34,7 @@ class UnitLayout {
 
     /// The view of entry i in `buffer`, with its padding.
     at::Tensor padded(const at::Tensor& buffer, size_t i) const;
-    /// The views of every join in `buffer`; undefined for a join with padding between its parameters.
+    /// The views of every join in `buffer` but for those with padding between their parameters.
     model::Joined joined(const at::Tensor& buffer) const;
 
   private:
@@ -42,13 +42,13 @@ class UnitLayout {
         int64_t begin, num_elements;
         std::vector<int64_t> shape;
     };
-    model::ByKey<model::Join, model::kNumJoins, std::optional<Slice>> joined_;
+    std::map<int, Slice> joined_;
     std::vector<Slice> slices_;
     int64_t num_elements_ = 0;
 };
 
-/// Joined tensors of an unsharded unit's parameters (see model::Join); undefined where the parameters of a
-/// join are not adjacent in memory.
+/// Joined tensors of an unsharded unit's parameters ; missing where the parameters of a join are not
+/// adjacent in memory.
 struct JoinedMemory {
     model::Joined weights, gradients;
 };
@@ -56,34 +56,29 @@ struct JoinedMemory {
 /// Memory for the shards of a unit's parameters.
 class UnitMemory {
   public:
-    /// Allocates the memory of the joins. REQUIRES: mesh outlives the object.
-    /// The roles `in_float8` compute in e4m3.
+    /// Allocates the memory of the joins. REQUIRES: unit and mesh outlive the object.
+    /// The parameters `in_float8` compute in e4m3.
     UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh, const Precision& precision,
-               ModelUse use = ModelUse::Training, std::set<model::Role> in_float8 = {});
+               ModelUse use = ModelUse::Training, std::set<int> in_float8 = {});
 
-    /// Returns the memory of the next parameter. REQUIRES: called in the unit's order, once for each
-    /// parameter, except for a tied parameter that another unit already has.
-    ParameterMemory next(const model::Parameter& parameter);
+    /// Returns the memory of a parameter of the unit. REQUIRES: called once for each parameter, except for a
+    /// tied one that another unit already has.
+    ParameterMemory of(int number);
 
-    /// The joined tensors; undefined where the unit has no such join or the shard group is larger than 1.
+    /// The joined tensors; none if the shard group is larger than 1.
     JoinedMemory joined() const;
 
   private:
-    struct Join {
-        std::vector<int64_t> shape;  // shape of all parameters together; empty if there is no such join
-        ParameterMemory memory;
-        int64_t rows_given = 0;  // rows of `memory` that next() has returned
-    };
-    std::vector<int64_t> shape_of(const model::Parameter& parameter) const;
-    Precision precision_of(model::Role role) const;
-    ParameterMemory allocate(const model::Parameter& parameter);
+    std::vector<int64_t> shape_of(int number) const;
+    ParameterMemory allocate(int number, const std::vector<int64_t>& shape) const;
 
+    const std::vector<model::Parameter>& unit_;
     const comm::Mesh& mesh_;
     Precision precision_;
     ModelUse use_;
-    std::set<model::Role> in_float8_;
-    model::ByKey<model::Join, model::kNumJoins, Join> joins_;
-    model::Joined scales_;  // of joins in float8 whose parameters have allocations of their own
+    std::set<int> in_float8_;
+    std::map<int, ParameterMemory> joins_;  // by the number of their first parameter
+    std::map<int, at::Tensor> scales_;      // of joins in float8 whose parameters lie apart
 };
 
 }  // namespace argosy::parallel

@@ -68,17 +68,18 @@ SortedMatrices sort_matrices(const train::TrainerOptions& options, const layout:
         const auto recipes = parallel::recipes_of(unit, casts, mesh),
                    divisible = parallel::recipes_of(unit, without_filter, mesh),
                    named = parallel::recipes_of(unit, by_name, mesh);
-        for (const model::Parameter& each : unit) {
+        for (size_t i = 0; i < unit.size(); ++i) {
+            const model::Parameter& each = unit[i];
             if (!each.is_projection) continue;
             const std::string name = without_layer(parallel::layer_name(each));
             sorted.names.insert(parallel::layer_name(each));
-            if (recipes[each.role] != nullptr) {
+            if (recipes[i] != nullptr) {
                 sorted.cast.push_back(parallel::unsharded_shape(each.spec, mesh, {}));
                 if (parallel::width_of_layer(unit, each, mesh) < min_width) sorted.cast_narrow.insert(name);
-            } else if (divisible[each.role] == nullptr) {
+            } else if (divisible[i] == nullptr) {
                 sorted.indivisible.insert(name);
             } else {
-                (named[each.role] == nullptr ? sorted.filtered : sorted.narrow).insert(name);
+                (named[i] == nullptr ? sorted.filtered : sorted.narrow).insert(name);
             }
         }
     }

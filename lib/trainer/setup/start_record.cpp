@@ -19,7 +19,7 @@
 #include "config/print.h"
 #include "config/schema.h"
 #include "cuda/device.h"
-#include "model/parameter.h"
+#include "model/units.h"
 #include "observe/append_file.h"
 #include "ops/gpu_float8.h"
 #include "setup/converters.h"

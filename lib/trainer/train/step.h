@@ -18,6 +18,7 @@
 
 #include "comm/mesh.h"
 #include "model/layer.h"
+#include "model/units.h"
 #include "parallel/executor.h"
 #include "parallel/parallel_model.h"
 #include "train/adamw.h"

@@ -1,4 +1,4 @@
-#include "model/layer.h"
+#include "model/weight_work.h"
 
 #include <ATen/ops/empty.h>
 
@@ -17,69 +17,42 @@ namespace {
 /// Returns the sum, to which a gradient can then be added. Zeroes the sum first if it is empty.
 at::Tensor& started(GradientSum& gradient) { return gradient.empty ? gradient.sum.zero_() : gradient.sum; }
 
-GradientSum& sum_of(const Gradients& gradients, Role role) {
-    GradientSum* gradient = gradients[role];
-    ARGOSY_CHECK(gradient != nullptr, "role {} has no gradient", static_cast<int>(role));
-    return *gradient;
-}
-
 }  // namespace
 
-void Tape::drop(RecomputeMode mode) {
-    if (mode == RecomputeMode::Full) {
-        *this = Tape{.input = input};
-        return;
-    }
-    for (ops::Operand* cheap : {&attention_input, &attention_output, &feed_forward_input, &activation}) {
-        if (mode == RecomputeMode::None) {
-            cheap->keep_for_sums_over_rows();
-        } else {
-            *cheap = {};
-        }
-    }
-    if (mode == RecomputeMode::None) return;
-    if (q_norm.inverse_rms.defined()) {
-        q.reset();
-        k.reset();
-    }
-}
-
-void WeightWork::add_product(RoleOrJoin key, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe) {
+void WeightWork::add_product(Place place, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe) {
     dy.keep_for_sums_over_rows();
     x.keep_for_sums_over_rows();
-    items_.push_back({Kind::Product, key, std::move(dy), std::move(x), &recipe});
+    items_.push_back({Kind::Product, place, std::move(dy), std::move(x), &recipe});
 }
 
-void WeightWork::add_product(RoleOrJoin key, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe,
+void WeightWork::add_product(Place place, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe,
                              const TensorAxis& axis) {
     dy.keep_for_sums_over_rows();
-    items_.push_back({Kind::Product, key, std::move(dy), std::move(x), &recipe, /*begin=*/0, &axis});
+    items_.push_back({Kind::Product, place, std::move(dy), std::move(x), &recipe, /*begin=*/0, &axis});
 }
 
-void WeightWork::add_row_sum(RoleOrJoin key, at::Tensor dy) { items_.push_back({Kind::RowSum, key, dy, {}}); }
+void WeightWork::add_row_sum(Place place, at::Tensor dy) { items_.push_back({Kind::RowSum, place, dy, {}}); }
 
-void WeightWork::add_value(Role role, at::Tensor gradient) {
-    items_.push_back({Kind::Value, role, gradient, {}});
+void WeightWork::add_value(Place place, at::Tensor gradient) {
+    items_.push_back({Kind::Value, place, gradient, {}});
 }
 
-void WeightWork::add_lookup(Role role, at::Tensor dx, at::Tensor tokens, int64_t begin,
+void WeightWork::add_lookup(Place place, at::Tensor dx, at::Tensor tokens, int64_t begin,
                             const TensorAxis& axis) {
-    items_.push_back({Kind::Lookup, role, dx, tokens, &ops::kNoCasts, begin, &axis});
+    items_.push_back({Kind::Lookup, place, dx, tokens, &ops::kNoCasts, begin, &axis});
 }
 
 void WeightWork::start_gathers() {
     for (Item& item : items_) {
         if (item.axis == nullptr) continue;
-        const char* work = std::visit([](auto key) { return name_of(key); }, item.key);
-        item.coming = std::exchange(item.axis, nullptr)->start_gather(std::exchange(item.rows(), {}), work);
+        item.coming = std::exchange(item.axis, nullptr)
+                          ->start_gather(std::exchange(item.rows(), {}), item.place.layers);
     }
 }
 
 void WeightWork::run(const Gradients& gradients) {
     start_gathers();
-    const auto run_item = [&](const Item& item) {
-        std::visit([&](auto key) { run(cast(item), gradients, key); }, item.key);
-    };
+    const auto run_item = [&](const Item& item) { run(cast(item), gradients); };
     std::vector<Item*> waiting;
     for (Item& item : items_) {
         if (item.coming) {
@@ -103,29 +76,24 @@ WeightWork::Item WeightWork::cast(const Item& item) {
     return ready;
 }
 
-void WeightWork::run(const Item& item, const Gradients& gradients, Role role) {
-    GradientSum* const gradient = &sum_of(gradients, role);
-    if (gradient->rounding) return add_rounded(item, {&gradient, 1});
-    add(item, *gradient);
-    gradient->count_gradient();
+void WeightWork::run(const Item& item, const Gradients& gradients) {
+    const auto sums = gradients[item.place];
+    if (sums[0]->rounding) return add_rounded(item, sums);
+    const auto joined = gradients.joined.find(item.place.first);
+    if (sums.size() > 1 && joined == gradients.joined.end()) return run_parts(item, sums);
+    GradientSum all{sums.size() > 1 ? joined->second : sums[0]->sum, sums[0]->empty};
+    add(item, all);
+    for (GradientSum* each : sums) each->count_gradient();
 }
 
-void WeightWork::run(const Item& item, const Gradients& gradients, Join join) {
-    const auto roles = roles_of(join);
-    if (sum_of(gradients, roles[0]).rounding) {
-        std::vector<GradientSum*> sums;
-        for (const Role role : roles) sums.push_back(&sum_of(gradients, role));
-        return add_rounded(item, sums);
-    }
-    if (gradients.joined[join].defined()) {
-        GradientSum all{gradients.joined[join], sum_of(gradients, roles[0]).empty};
-        add(item, all);
-        for (const Role role : roles) sum_of(gradients, role).count_gradient();
-        return;
-    }
-    for (int64_t begin = 0; const Role role : roles) {
-        const int64_t columns = sum_of(gradients, role).sum.size(0);
-        run({item.kind, role, item.dy.narrow(1, begin, columns), item.other, item.recipe}, gradients, role);
+/// Adds the gradient of a join to sums that lie apart.
+void WeightWork::run_parts(const Item& item, std::span<GradientSum* const> gradients) {
+    for (int64_t begin = 0; GradientSum * each : gradients) {
+        const int64_t columns = each->sum.size(0);
+        Item part = item;
+        part.dy = item.dy.narrow(1, begin, columns);
+        add(part, *each);
+        each->count_gradient();
         begin += columns;
     }
 }

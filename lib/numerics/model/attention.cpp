@@ -1,0 +1,179 @@
+#include "model/attention.h"
+
+#include <ATen/ops/empty.h>
+
+#include <tuple>
+#include <utility>
+
+// TensorAxis::column takes [rows, ...] and returns [tokens, ...] (a gather). TensorAxis::row takes
+// [tokens, ...] and returns [rows, ...] (a reduce-scatter).
+namespace argosy::model {
+
+using ops::SumOver;
+
+void AttentionTape::drop(RecomputeMode mode) {
+    for (ops::Operand* cheap : {&input, &output}) {
+        if (mode == RecomputeMode::None) {
+            cheap->keep_for_sums_over_rows();
+        } else {
+            *cheap = {};
+        }
+    }
+    if (mode == RecomputeMode::None) return;
+    if (q_norm.inverse_rms.defined()) {
+        q.reset();
+        k.reset();
+    }
+}
+
+void AttentionPlaces::declare_matrices(const ModelSpec& spec, int64_t layer, Unit& unit) {
+    const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
+    norm = unit.add({vector("attention_norm.weight", spec.dim, 1)});
+    Parameter wq = projection("attention.wq.weight", q, spec.dim, kOutputs, kDefaultDeviation),
+              wk = projection("attention.wk.weight", kv, spec.dim, kOutputs, kDefaultDeviation),
+              wv = projection("attention.wv.weight", kv, spec.dim, kOutputs, kDefaultDeviation);
+    wk.max_parts = wv.max_parts = spec.num_kv_heads;
+    qkv = unit.add({wq, wk, wv}, "wq, wk, wv");
+    wo = unit.add({projection("attention.wo.weight", spec.dim, q, kInputs, residual_deviation(layer))}, "wo");
+}
+
+void AttentionPlaces::declare_vectors(const ModelSpec& spec, Unit& unit) {
+    const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
+    if (spec.qkv_bias) {
+        Parameter of_q = cut_bias("attention.wq.bias", q), of_k = cut_bias("attention.wk.bias", kv),
+                  of_v = cut_bias("attention.wv.bias", kv);
+        of_k.max_parts = of_v.max_parts = spec.num_kv_heads;
+        qkv_bias = unit.add({of_q, of_k, of_v}, qkv.layers);
+    }
+    if (spec.output_bias) output_bias = unit.add({vector("attention.wo.bias", spec.dim, 0)}, wo.layers);
+    if (spec.qk_norm) {
+        q_norm = unit.add({vector("attention.q_norm.weight", spec.head_dim, 1)});
+        k_norm = unit.add({vector("attention.k_norm.weight", spec.head_dim, 1)});
+    }
+}
+
+/// Views of the columns of qkv, or of its gradient.
+struct Attention::Qkv {
+    at::Tensor q;     // [tokens, heads * head_dim]
+    at::Tensor k, v;  // [tokens, kv_heads * head_dim]
+    at::Tensor qk;    // [tokens, (heads + kv_heads) * head_dim]: q and k together
+};
+
+Attention::Qkv Attention::split(const at::Tensor& qkv, const Weights& weights) const {
+    const int64_t q = weights.tensors[places_.qkv.first].size(0),
+                  k = weights.tensors[places_.qkv.first + 1].size(0);
+    return {qkv.narrow(1, 0, q), qkv.narrow(1, q, k), qkv.narrow(1, q + k, k), qkv.narrow(1, 0, q + k)};
+}
+
+/// The view [tokens, heads, head_dim] of x [tokens, heads * head_dim].
+at::Tensor Attention::heads_of(const at::Tensor& x) const { return x.view({x.size(0), -1, spec_.head_dim}); }
+
+ops::AttentionShape Attention::shape_of(const Batch& batch) const {
+    auto shape = ops::AttentionShape::of_whole_sequences(batch.num_sequences, batch.seq_len, spec_.head_dim,
+                                                         spec_.sliding_window.value_or(ops::kNoWindow));
+    shape.document_offsets = batch.document_offsets;
+    return shape;
+}
+
+void Attention::fill(const Weights& weights, const at::Tensor& x, const Batch& batch, SumOver summed,
+                     AttentionTape& tape) const {
+    // 1. normalise: input [rows, dim]
+    if (!tape.input.defined()) {
+        std::tie(tape.input, tape.inverse_rms) =
+            axis_.normed(x, weights[places_.norm], spec_.norm_eps, weights.recipe(places_.qkv), summed);
+    }
+    // 2. project to q, k, v: qkv [tokens, (heads + 2 kv_heads) * head_dim]
+    if (!tape.v.defined()) {
+        tape.qkv = axis_.column(tape.input, weights.stack(places_.qkv), weights.stack(places_.qkv_bias));
+        tape.v = split(tape.qkv, weights).v;
+    }
+    // 3. normalise (with QK-norm) and rotate: q [tokens, heads * head_dim], k [tokens, kv_heads * head_dim]
+    if (!tape.q.defined()) fill_queries_and_keys(weights, batch, tape);
+    // 4. attend: y [tokens, heads * head_dim]
+    if (!tape.result.y.defined()) {
+        const ContextAxis& context = batch.attention == nullptr ? context_ : *batch.attention;
+        tape.result = context.attention(tape.q, tape.k, tape.v, shape_of(batch), batch.positions);
+    }
+    if (!tape.output.defined())
+        tape.output =
+            axis_.cast_if_shared(tape.result.y, weights.recipe(places_.wo), TensorAxis::Rows::All, summed);
+}
+
+void Attention::fill_queries_and_keys(const Weights& weights, const Batch& batch, AttentionTape& tape) const {
+    const Qkv products = split(tape.qkv, weights);
+    // 1. without QK-norm: rotate q and k in place, in the columns of qkv
+    if (!places_.q_norm) {
+        ops::write_rope(products.qk, products.qk, rope_, batch.positions);
+        tape.q = products.q;
+        tape.k = products.k;
+        return;
+    }
+    // 2. with QK-norm: normalise each head into new memory (the norm's backward reads the products in qkv),
+    //    then rotate the normalised q and k in place
+    tape.q_norm = ops::rms_norm(heads_of(products.q), weights[places_.q_norm], spec_.norm_eps);
+    tape.k_norm = ops::rms_norm(heads_of(products.k), weights[places_.k_norm], spec_.norm_eps);
+    tape.q = std::exchange(tape.q_norm.y, {}).view(products.q.sizes());
+    tape.k = std::exchange(tape.k_norm.y, {}).view(products.k.sizes());
+    ops::write_rope(tape.q, tape.q, rope_, batch.positions);
+    ops::write_rope(tape.k, tape.k, rope_, batch.positions);
+}
+
+at::Tensor Attention::add_to(const at::Tensor& x, const Weights& weights, const AttentionTape& tape) const {
+    return axis_.row(tape.output, weights.stack(places_.wo), weights[places_.output_bias], x);
+}
+
+at::Tensor Attention::backward_input(const Weights& weights, const at::Tensor& dy, const at::Tensor& x,
+                                     const Batch& batch, AttentionTape& tape, WeightWork& work) const {
+    // 1. output projection: doutput [tokens, heads * head_dim], dy_all [tokens, dim]
+    const ops::Stack wo = weights.stack(places_.wo);
+    auto [doutput, dy_all] = axis_.row_backward(dy, wo);
+    work.add_product(places_.wo, dy_all, tape.output, *wo.recipe);
+    if (places_.output_bias) work.add_row_sum(places_.output_bias, dy);
+    // 2. attention, rotation and QK-norm: dqkv [tokens, (heads + 2 kv_heads) * head_dim]
+    const at::Tensor dqkv = qkv_gradient(weights, std::move(doutput), batch, tape, work);
+    if (places_.qkv_bias) work.add_row_sum(places_.qkv_bias, dqkv);
+    // 3. projections to q, k, v: dinput [rows, dim]
+    const ops::Stack qkv = weights.stack(places_.qkv);
+    const auto [dinput, dqkv_operand] = axis_.column_backward(dqkv, /*largest=*/{}, qkv);
+    work.add_product(places_.qkv, dqkv_operand, tape.input, *qkv.recipe, axis_);
+    // 4. norm, plus the gradient of the bypass: dx [rows, dim]
+    auto [dx, dnorm] = ops::rms_norm_backward(dinput, x, weights[places_.norm], tape.inverse_rms, dy);
+    work.add_value(places_.norm, dnorm);
+    return dx;
+}
+
+/// Returns dqkv, the gradient of the fused projection, with the same layout as qkv. Releases tensors that are
+/// no longer needed before it allocates dqkv, which lowers the memory peak.
+at::Tensor Attention::qkv_gradient(const Weights& weights, at::Tensor doutput, const Batch& batch,
+                                   AttentionTape& tape, WeightWork& work) const {
+    // 1. attention: dq [tokens, heads * head_dim]; dk, dv [tokens, kv_heads * head_dim]
+    auto [dq, dk, dv] = context_.attention_backward(doutput, tape.q, tape.k, tape.v, tape.result,
+                                                    shape_of(batch), batch.positions);
+    // 2. release the tensors that are not needed any more; only the backward of QK-norm still reads qkv
+    doutput.reset();
+    for (at::Tensor* x : {&tape.q, &tape.k, &tape.v}) x->reset();
+    if (!places_.q_norm) tape.qkv.reset();
+    // 3. allocate dqkv and copy dv into its columns
+    at::Tensor dqkv = at::empty({dq.size(0), dq.size(1) + dk.size(1) + dv.size(1)}, dq.options());
+    const Qkv gradients = split(dqkv, weights);
+    gradients.v.copy_(dv);
+    // 4. without QK-norm: rotate dq and dk back, into the columns of dqkv
+    if (!places_.q_norm) {
+        ops::write_rope_backward(gradients.q, dq, rope_, batch.positions);
+        ops::write_rope_backward(gradients.k, dk, rope_, batch.positions);
+        return dqkv;
+    }
+    // 5. with QK-norm: rotate dq and dk back in place, then write the norm's gradients into dqkv
+    const Qkv products = split(tape.qkv, weights);
+    ops::write_rope_backward(dq, dq, rope_, batch.positions);
+    ops::write_rope_backward(dk, dk, rope_, batch.positions);
+    work.add_value(places_.q_norm,
+                   ops::write_rms_norm_backward(heads_of(gradients.q), heads_of(dq), heads_of(products.q),
+                                                weights[places_.q_norm], tape.q_norm.inverse_rms));
+    work.add_value(places_.k_norm,
+                   ops::write_rms_norm_backward(heads_of(gradients.k), heads_of(dk), heads_of(products.k),
+                                                weights[places_.k_norm], tape.k_norm.inverse_rms));
+    return dqkv;
+}
+
+}  // namespace argosy::model

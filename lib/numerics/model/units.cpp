@@ -1,0 +1,59 @@
+#include "model/units.h"
+
+#include "model/block.h"
+#include "model/head.h"
+
+namespace argosy::model {
+
+std::vector<std::vector<Parameter>> unit_parameters(const ModelSpec& spec) {
+    Unit embedding, head;
+    declare_embedding(spec, embedding);
+    std::vector<std::vector<Parameter>> units = {embedding.parameters()};
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+        Unit block("layers." + std::to_string(layer) + ".");
+        declare_block(spec, layer, block);
+        units.push_back(block.parameters());
+    }
+    declare_head(spec, head);
+    units.push_back(head.parameters());
+    return units;
+}
+
+std::vector<std::string> unit_names(const ModelSpec& spec) {
+    std::vector<std::string> names = {"embedding"};
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+        names.push_back("layers." + std::to_string(layer));
+    names.push_back("head");
+    return names;
+}
+
+std::vector<layout::ParamSpec> model_parameters(const ModelSpec& spec) {
+    std::vector<layout::ParamSpec> parameters;
+    for (const auto& unit : unit_parameters(spec)) {
+        for (const Parameter& parameter : unit) {
+            const bool tied = parameter.is_table && parameter.is_projection;
+            if (!tied) parameters.push_back(parameter.spec);
+        }
+    }
+    return parameters;
+}
+
+int64_t num_parameters(const ModelSpec& spec) {
+    int64_t count = 0;
+    for (const layout::ParamSpec& parameter : model_parameters(spec))
+        count += layout::num_elements(parameter.shape);
+    return count;
+}
+
+int64_t num_multiplied(const ModelSpec& spec) {
+    int64_t count = 0;
+    for (const auto& unit : unit_parameters(spec)) {
+        for (const Parameter& parameter : unit) {
+            const bool looked_up = parameter.is_table && !parameter.is_projection;
+            if (!looked_up) count += layout::num_elements(parameter.spec.shape);
+        }
+    }
+    return count;
+}
+
+}  // namespace argosy::model
