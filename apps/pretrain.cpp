@@ -76,7 +76,6 @@ struct Run {
     const resume::Start start = load();
     train::Position position = start.position;
 
-    setup::ProductChoices choices{config, *context.world, context.tensors};
     train::RunLimits limits{setup::run_limits_options(config, mesh.shape()), context.start_seconds, position};
     train::DataFeed feed{loader, mesh, sizes, position.samples, limits.final_step() - position.step};
     std::optional<train::Validation> validation =
@@ -140,7 +139,6 @@ struct Run {
         const auto result = in(Optimizer, [&] { return trainer.step().update(totals, lr, guard.limits()); });
         // Without a target that counts, loss and norm are 0 and say nothing about other steps.
         if (batch.job_counted_tokens > 0) guard.count(result);
-        choices.keep();
         position += {.step = 1, .samples = sizes.global_batch, .tokens = sizes.global_tokens()};
         in(Checkpoint, [&] { checkpoints.after_step(position); });
         const auto validated = in(Validation, [&] { return validate(); });

@@ -23,7 +23,6 @@ ROWS_ABOUT_SEVERAL = [
     ({"optimizer.state_dtype": "float64"}, "optimizer.state_dtype"),
     ({"training.dtype": "bfloat16", "training.mixed_precision_param": "float32"}, "training.dtype"),
     ({"training.mixed_precision_param": "float16"}, "training.mixed_precision_param"),
-    ({"debug.deterministic": "true", "compile.search_algorithms": "true"}, "debug.deterministic"),
     ({"training.global_batch_size": 7}, "multiple of training.local_batch_size"),
     ({"training.local_batch_size": 3, "parallelism.pipeline_parallel_microbatch_size": 2}, "microbatch_size"),
     ({"parallelism.pipeline_parallel_layers_per_stage": "1,2,3"}, "layers_per_stage"),

@@ -534,13 +534,6 @@ TEST(Errors, CheckpointRetentionOptionsMustBeValid) {
               "disabled, async");
 }
 
-TEST(Errors, DeterministicExcludesASearchForAlgorithms) {
-    EXPECT_EQ(error_of({"--debug.deterministic=true", "--compile.search_algorithms=true"}),
-              "debug.deterministic excludes compile.search_algorithms, which times the algorithms of each "
-              "matrix product and may choose others in another run; remove one of the two");
-    EXPECT_EQ(error_of({"--compile.search_algorithms=true"}), "no error");
-}
-
 TEST(Errors, LoadOptionsNeedWhatTheyDependOn) {
     const auto has = [](const std::vector<std::string>& words, const std::string& part) {
         const std::string message = error_of(words);

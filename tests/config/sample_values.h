@@ -39,7 +39,7 @@ inline Value sample_value(const Field& field) {
 /// The configuration of all sample values. It is consistent: every integer, including the degree and each
 /// batch size, is 4; the layers are placed by their number; the number types are float64, without the keys
 /// and converters that float64 does not accept; the loaded model is Hugging Face's; and the run is
-/// deterministic, without a search for algorithms.
+/// deterministic.
 inline JobConfig sample_config() {
     JobConfig config;
     for (const Section& section : schema()) {
@@ -51,7 +51,6 @@ inline JobConfig sample_config() {
     config.training.gradient_accumulation_dtype.reset();
     config.training.dataset_path.clear();
     config.checkpoint.initial_load_model_only = true;
-    config.compile.search_algorithms = false;
     return config;
 }
 

@@ -112,7 +112,7 @@ TEST(Problem, KnowsTheAlignmentOfPointers) {
     EXPECT_EQ(problem.alignment_bias, 4);
 }
 
-TEST(Problem, EachFieldChangesTheHash) {
+TEST(Problem, EachFieldMakesAnotherProblem) {
     Memory memory;
     const Problem whole = operands_of({.c = by_rows<void>(memory.c, 4, 4),
                                        .a = by_rows<const void>(memory.a, 4, 4),
@@ -121,7 +121,7 @@ TEST(Problem, EachFieldChangesTheHash) {
     const auto differs = [&](auto change) {
         Problem other = whole;
         change(other);
-        return other != whole && ProblemHash()(other) != ProblemHash()(whole);
+        return other != whole;
     };
     EXPECT_TRUE(differs([](Problem& p) { p.type_a = ElementType::Float32; }));
     EXPECT_TRUE(differs([](Problem& p) { p.type_b = ElementType::Float32; }));

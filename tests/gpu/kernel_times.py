@@ -31,7 +31,7 @@ def record(case, folder, options):
     tokens, times = folder / "tokens.h5", folder / "times.txt"
     write_tokens(tokens, case, sequences)
     settings = settings_of(case, tokens, folder / "run", gpu_memory_gb()) | {
-        "training.global_batch_size": sequences, "training.steps": NUM_STEPS, "compile.search_algorithms": "true"}
+        "training.global_batch_size": sequences, "training.steps": NUM_STEPS}
     settings |= RECIPES[options.float8] if options.float8 else {}
     settings |= dict(options.set)
     *_, cut_short = start([BINARIES / "pretrain", *words_of(settings)], LIMIT_SECONDS,

@@ -5,8 +5,7 @@ GPUs of 80 GB (H100) and 141 GB (H200); memory_plan_test.py compares them, and t
 
 A candidate needs its states (planned_bytes in lib/tools/plan/rank_trace.cpp: weights, their copies for computation,
 gradients, moments), the tensors that every layer keeps for backward (Tape in lib/numerics/model/layer.h), and the larger of what
-one layer and the head need for themselves while they compute. In the first step cuBLASLt's algorithms are timed, and those
-of a weight's gradient on a scratch copy of it.
+one layer and the head need for themselves while they compute.
 usage: memory_plan.py [--gb GB ...]
 """
 import argparse
@@ -72,8 +71,8 @@ def state_bytes(sizes, settings):
     return sizes.num_parameters * each
 
 
-def step_bytes(sizes, tokens, recompute, timed=True):
-    """The maximum of a step's own tensors for a microbatch with so many tokens; `timed`: products' algorithms are."""
+def step_bytes(sizes, tokens, recompute):
+    """The maximum of a step's own tensors for a microbatch with so many tokens."""
     numbers = 4 * (2 + sizes.heads)  # in fp32: both norms' inverse_rms, and log_sum_exp
     norms, wide = ELEMENT * 2 * sizes.dim, ELEMENT * sizes.hidden
     # input and middle; qkv; the output of attention; gate, up and the activation; the norms' outputs
@@ -83,10 +82,10 @@ def step_bytes(sizes, tokens, recompute, timed=True):
     max_rows = max(MIN_ROWS, MAX_LOGITS // sizes.vocab // ROW_UNIT * ROW_UNIT)
     num_chunks = -(-tokens // max_rows)
     rows = tokens if num_chunks == 1 else (tokens - 1) // num_chunks // ROW_UNIT * ROW_UNIT + ROW_UNIT
-    head = ELEMENT * (3 * sizes.dim * tokens + sizes.vocab * rows) + timed * 4 * sizes.vocab * sizes.dim
+    head = ELEMENT * (3 * sizes.dim * tokens + sizes.vocab * rows)
     # 2. the last layer's feed-forward half, backward: what was not kept, and the gradients of the activation, gate
     #    and up, of the layer's output and input, and of the norm's output
-    layer = tokens * (whole - kept + 3 * wide + ELEMENT * 3 * sizes.dim) + timed * 4 * 2 * sizes.hidden * sizes.dim
+    layer = tokens * (whole - kept + 3 * wide + ELEMENT * 3 * sizes.dim)
     return tokens * sizes.layers * kept + max(head, layer)
 
 
@@ -94,18 +93,16 @@ def settings_on(name, gpu_bytes):
     return throughput.CASES[name].settings_on(gpu_bytes / 1e9)
 
 
-def need_bytes(name, settings, microbatch, recompute, timed=True):
+def need_bytes(name, settings, microbatch, recompute):
     sizes, case = CANDIDATES[name][0], throughput.CASES[name]
-    return state_bytes(sizes, settings) + step_bytes(sizes, microbatch * case.seq, recompute, timed)
+    return state_bytes(sizes, settings) + step_bytes(sizes, microbatch * case.seq, recompute)
 
 
 def choose(name, gpu_bytes):
-    """The first candidate that fits. If none does, the first that fits without the scratch copies: pretrain then warns that
-    it takes the algorithms of cuBLASLt's heuristic. None if none fits at all."""
-    for timed in (True, False):
-        for candidate in CANDIDATES[name][1]:
-            if need_bytes(name, settings_on(name, gpu_bytes), *candidate, timed) <= gpu_bytes - RESERVED_BYTES:
-                return candidate
+    """The first candidate that fits; None if none does."""
+    for candidate in CANDIDATES[name][1]:
+        if need_bytes(name, settings_on(name, gpu_bytes), *candidate) <= gpu_bytes - RESERVED_BYTES:
+            return candidate
     return None
 
 
@@ -119,10 +116,10 @@ def main():
             chosen = choose(name, total)
             for candidate in candidates:
                 settings = settings_on(name, total)
-                needs = [need_bytes(name, settings, *candidate, timed) / GIB for timed in (True, False)]
+                need = need_bytes(name, settings, *candidate) / GIB
                 states = state_bytes(sizes, settings) / GIB
                 print(f"{'->' if candidate == chosen else '':4}{name:6}{candidate[0]:4} {candidate[1]:10}"
-                      f"{needs[0]:7.1f} GiB, {needs[1]:.1f} without scratch, states {states:.1f}")
+                      f"{need:7.1f} GiB, states {states:.1f}")
     return 0
 
 

@@ -66,7 +66,7 @@ class Plan(run.PretrainTest):
                 self.assert_code(self.run_ranks(1, *words, program=(GPU,), limit=300), 0)
                 measured = max(step["memory_peak_gib"] for step in self.steps(dump)) * memory_plan.GIB
                 beside = measured - WORKSPACE_BYTES - memory_plan.state_bytes(SMALL, throughput.BFLOAT16_STATES)
-                planned = memory_plan.step_bytes(SMALL, microbatch * SEQ, recompute, timed=False)
+                planned = memory_plan.step_bytes(SMALL, microbatch * SEQ, recompute)
                 self.assertLess(abs(beside / planned - 1), 0.05, f"{beside:.0f} bytes beside the states, not {planned}")
 
 

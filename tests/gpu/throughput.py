@@ -83,7 +83,7 @@ CASES = {case_name: Case(*fields) for case_name, *fields in (
      {"tokens/s": 65e3}),
     ("3B", "qwen2", "3B", 151936, 36, 2048, {80: (8, "none"), LARGE_GB: (16, "none")}, BFLOAT16_STATES,
      {"tokens/s": 34e3, "MFU causal %": 65}),
-    ("7B", "qwen2", "7B", 152064, 28, 3584, {80: (4, "selective"), LARGE_GB: (8, "none")}, BFLOAT16_STATES,
+    ("7B", "qwen2", "7B", 152064, 28, 3584, {80: (4, "none"), LARGE_GB: (8, "none")}, BFLOAT16_STATES,
      {"tokens/s": 15e3, "MFU causal %": 65}, None, 1024, BFLOAT16_GRADIENTS),
     ("8B", "llama3", "8B", 128256, 32, 4096, {80: (4, "selective"), LARGE_GB: (8, "none")}, BFLOAT16_STATES,
      {"tokens/s": 0}, None, 1024, BFLOAT16_GRADIENTS),
@@ -244,8 +244,7 @@ class Bench:
         tokens = self.tokens_of(case)
         with tempfile.TemporaryDirectory(dir=self.folder) as dump, Power() as power:
             settings = settings_of(case, tokens, dump, self.memory_gb) | {
-                "training.global_batch_size": sequences, "training.steps": self.options.steps,
-                "compile.search_algorithms": str(not self.options.heuristic).lower()} | more
+                "training.global_batch_size": sequences, "training.steps": self.options.steps} | more
             _, _, cut_short = start([BINARIES / "pretrain", *words_of(settings)], self.options.limit, AS_ROOT)
             lines = [json.loads(line) for line in (pathlib.Path(dump) / "metrics.jsonl").read_text().splitlines()]
         if cut_short or len(lines) <= NUM_WARM_UPS:
@@ -344,7 +343,6 @@ def parse():
     parser.add_argument("--compare-graphs", action="store_true", help="compare with runs without CUDA graphs")
     parser.add_argument("--float8", nargs="+", default=[], choices=RECIPES, metavar="RECIPE",
                         help=f"also run with products in float8: {', '.join(RECIPES)}")
-    parser.add_argument("--heuristic", action="store_true", help="use the algorithms of cuBLASLt's heuristic, not the fastest ones")
     parser.add_argument("--limit", type=int, default=400, help="time limit of each run in seconds")
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):

@@ -180,10 +180,9 @@ class OnGpu(Places):
                 self.assertGreater(len(weights[0]), 10)
                 self.assertEqual(*weights)
 
-    def test_recompute_and_a_search_change_no_loss(self):
+    def test_recompute_changes_no_loss(self):
         expected = self.train(self.gpu, 1, "plain")
-        again = self.train(self.gpu, 1, "full", activation_checkpoint__mode="full", compile__search_algorithms=True)
-        self.assertIn("cublasLt", (self.folder / "full" / "products" / "rank-00000.txt").read_text())
+        again = self.train(self.gpu, 1, "full", activation_checkpoint__mode="full")
         self.assert_alike(again, expected, self.fp32_tolerance)
 
 

@@ -72,15 +72,15 @@ class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
                 self.assertLess(done.seconds, SOON_SECONDS, done)
 
     def test_the_log_names_the_device_and_keys_without_effect(self):
-        search, none = {"compile__search_algorithms": True}, {"compile__graphs": False}
-        disabled, plain = {"compile__enable": False}, {"debug__plain_operations": True}
+        none, disabled = {"compile__graphs": False}, {"compile__enable": False}
+        plain = {"debug__plain_operations": True}
         for place, num_ranks, settings, kernels, idle in (
-                (self.gpu, 1, search, "CUDA", None),
-                (self.gpu, 1, search | none | disabled, "CUDA", "compile.graphs has no effect: compile.enable is false"),
+                (self.gpu, 1, {}, "CUDA", None),
+                (self.gpu, 1, none | disabled, "CUDA", "compile.graphs has no effect: compile.enable is false"),
                 (self.gpu, 1, plain, "none", None),
-                (self.gpu, 1, plain | search, "none", "search_algorithms has no effect: debug.plain_operations is true"),
+                (self.gpu, 1, plain | none, "none", "graphs has no effect: debug.plain_operations is true"),
                 (self.cpu, 1, {}, "", None),
-                (self.cpu, 1, search, "", "compile.search_algorithms has no effect: no rank computes on a GPU")):
+                (self.cpu, 1, none, "", "compile.graphs has no effect: no rank computes on a GPU")):
             with self.subTest(gpu=place is self.gpu, **settings):
                 done = self.run_ranks(num_ranks, *self.small(**gpu_run.SMALL, training__steps=1, **settings),
                                       program=place[0])

@@ -29,23 +29,21 @@ struct Preference {
     uint32_t alignments[4] = {256, 256, 256, 256};  // A, B, C, D
 };
 
+/// The content of an algorithm's opaque bytes.
+struct FakeAlgorithm {
+    static constexpr int32_t kMark = 0x4b1a5;
+    int32_t mark = 0, number = 0;
+
+    bool known() const {
+        return mark == kMark && (number == kRounding || number < fake_cublaslt().num_algorithms);
+    }
+};
+
 FakeAlgorithm algorithm_in(const cublasLtMatmulAlgo_t& opaque) {
     FakeAlgorithm algorithm;
     static_assert(sizeof(algorithm) <= sizeof(opaque));
     std::memcpy(static_cast<void*>(&algorithm), &opaque, sizeof(algorithm));
     return algorithm;
-}
-
-/// What the heuristic returns has one part, no reduction, and any tile and cluster.
-bool is_changed(const FakeAlgorithm& x) { return x.num_parts != 1 || x.tile != 0 || x.cluster != 0; }
-
-bool is_supported(const FakeAlgorithm& x) {
-    if (!x.known() || x.number >= static_cast<int>(fake_cublaslt().seconds.size())) return false;
-    if (!is_changed(x)) return true;
-    const bool parts = x.num_parts == 1 ? x.reduction == CUBLASLT_REDUCTION_SCHEME_NONE
-                                        : x.num_parts == 2 || x.num_parts == 4;
-    return fake_cublaslt().seconds_of_changed && parts && x.tile <= 2 &&
-           (x.cluster == 0 || x.cluster == 2 || x.cluster == 3);
 }
 
 /// The descriptors are opaque memory of the caller, large enough for this content.
@@ -70,13 +68,11 @@ bool is_aligned(const void* data, size_t bytes) { return reinterpret_cast<uintpt
 
 /// Whether algorithm `number` accepts a matrix with this column stride and alignment.
 bool wants(int number, size_t alignment, const Layout& layout) {
-    const bool any = number + 1 == static_cast<int>(fake_cublaslt().seconds.size());
+    const bool any = number + 1 == fake_cublaslt().num_algorithms;
     return any || (alignment % 16 == 0 && layout.stride * size_of(layout.type) % 16 == 0);
 }
 
-size_t workspace_of(const FakeAlgorithm& x) {
-    return x.number == 0 && x.num_parts == 1 ? 0 : 1024 * x.num_parts;
-}
+size_t workspace_of(int number) { return number == 0 ? 0 : 1024; }
 
 cublasStatus_t first_failure(std::initializer_list<cublasStatus_t> all) {
     for (const cublasStatus_t one : all) {
@@ -91,10 +87,11 @@ Call call_of(cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a, cublasLtMatrix
         .operation = operation(desc), .a_layout = layout(a), .b_layout = layout(b), .d_layout = layout(d)};
 }
 
-cublasLtMatmulHeuristicResult_t result_for(const FakeAlgorithm& algorithm) {
+cublasLtMatmulHeuristicResult_t result_for(int number) {
+    const FakeAlgorithm algorithm{FakeAlgorithm::kMark, number};
     cublasLtMatmulHeuristicResult_t result{};
     std::memcpy(&result.algo, &algorithm, sizeof(algorithm));
-    result.workspaceSize = workspace_of(algorithm);
+    result.workspaceSize = workspace_of(number);
     result.state = CUBLAS_STATUS_SUCCESS;
     return result;
 }
@@ -218,27 +215,16 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     if (wishes.reductions & CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE && size_of(call.d_layout.type) == 2) {
         numbers.push_back(kRounding);
     }
-    for (int number = 0; number < static_cast<int>(fake_cublaslt().seconds.size()); ++number) {
+    for (int number = 0; number < fake_cublaslt().num_algorithms; ++number) {
         const bool fits = wants(number, wishes.alignments[0], call.a_layout) &&
                           wants(number, wishes.alignments[1], call.b_layout) &&
                           wants(number, std::min(wishes.alignments[2], wishes.alignments[3]), call.d_layout);
-        if (fits && workspace_of({.number = number}) <= wishes.workspace_bytes) numbers.push_back(number);
+        if (fits && workspace_of(number) <= wishes.workspace_bytes) numbers.push_back(number);
     }
     for (const int number : numbers) {
-        if (*num_results < most) results[(*num_results)++] = result_for({FakeAlgorithm::kMark, number});
+        if (*num_results < most) results[(*num_results)++] = result_for(number);
     }
     return *num_results == 0 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
-                                       cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t,
-                                       cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t* algorithm,
-                                       cublasLtMatmulHeuristicResult_t* result) {
-    const Call call = call_of(desc, a, b, d);
-    const FakeAlgorithm asked = algorithm_in(*algorithm);
-    if (!is_supported(asked)) return CUBLAS_STATUS_INVALID_VALUE;
-    *result = result_for(asked);
-    return first_failure({call.check_shapes(), call.check_types()});
 }
 
 cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
@@ -249,34 +235,7 @@ cublasStatus_t cublasLtMatmulAlgoCapGetAttribute(const cublasLtMatmulAlgo_t* alg
         std::memcpy(values, &supported, *written = bytes);
         return CUBLAS_STATUS_SUCCESS;
     }
-    constexpr uint32_t kTiles[] = {1, 2, 3};
-    if (attribute != CUBLASLT_ALGO_CAP_TILE_IDS || bytes < sizeof(kTiles)) return CUBLAS_STATUS_INVALID_VALUE;
-    std::memcpy(values, kTiles, sizeof(kTiles));
-    *written = sizeof(kTiles);
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t* algorithm,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
-                                                    const void* from, size_t bytes) {
-    FakeAlgorithm changed = algorithm_in(*algorithm);
-    const auto store_in = [&](auto& value) {
-        const cublasStatus_t status = store(value, from, bytes);
-        std::memcpy(algorithm, &changed, sizeof(changed));
-        return status;
-    };
-    switch (attribute) {
-        case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
-            return store_in(changed.num_parts);
-        case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
-            return store_in(changed.reduction);
-        case CUBLASLT_ALGO_CONFIG_TILE_ID:
-            return store_in(changed.tile);
-        case CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID:
-            return store_in(changed.cluster);
-        default:
-            return CUBLAS_STATUS_INVALID_VALUE;
-    }
+    return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
@@ -301,15 +260,13 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const FakeCublasLt& fake = fake_cublaslt();
     if (c != d && call.beta != 0 && number == fake_cublaslt().only_in_place)
         return CUBLAS_STATUS_NOT_SUPPORTED;
-    if (!fake.idle) fake_cublaslt().launched.push_back(chosen);
-    const bool known = chosen.number == kRounding ? chosen.known() : is_supported(chosen);
-    if (!known || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!chosen.known() || c_layout != d_layout) return CUBLAS_STATUS_INVALID_VALUE;
     if (const auto failure =
             first_failure({call.check_shapes(), call.check_types(), call.check_pointers()})) {
         return failure;
     }
-    const bool works = is_on_device(workspace, workspace_of(chosen)) && is_aligned(workspace, 256);
-    if (workspace_of(chosen) > workspace_bytes || (workspace_bytes > 0 && !works)) {
+    const bool works = is_on_device(workspace, workspace_of(number)) && is_aligned(workspace, 256);
+    if (workspace_of(number) > workspace_bytes || (workspace_bytes > 0 && !works)) {
         return CUBLAS_STATUS_INVALID_VALUE;
     }
     const auto alignment = [](const void* data) { return is_aligned(data, 16) ? 16 : 1; };
@@ -321,18 +278,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     }
 
     if (fake.idle) return CUBLAS_STATUS_SUCCESS;
-    const double seconds = number == kRounding  ? 0
-                           : is_changed(chosen) ? fake.seconds_of_changed(chosen)
-                                                : fake.seconds[number];
     enqueue(
-        stream,
-        [=] {
-            fake_gpus().seconds_ahead += seconds;
-            call.compute();
-        },
+        stream, [=] { call.compute(); },
         [=] {
             fake_cublaslt().ran.push_back(number);
-            fake_cublaslt().last = chosen;
             fake_cublaslt().num_float8 += is_float8(call.a_layout.type);
             fake_cublaslt().num_fast += call.operation.fast_sums;
             return true;

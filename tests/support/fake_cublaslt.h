@@ -8,34 +8,16 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <vector>
 
 namespace argosy::testing {
 
 constexpr int kRounding = 100;
 
-/// The content of an algorithm's opaque bytes.
-struct FakeAlgorithm {
-    static constexpr int32_t kMark = 0x4b1a5;
-    static constexpr uint32_t kSumInFloat = 2;  // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-    int32_t mark = 0, number = 0;
-    int32_t num_parts = 1;  // along k
-    uint32_t reduction = 0, tile = 0;
-    uint16_t cluster = 0;
-
-    bool known() const { return mark == kMark; }
-};
-
 /// Settings that a test may change, and counters that it may read.
 struct FakeCublasLt {
     size_t version = 130100;
-    /// The time of each algorithm on the devices' clock, in the heuristic's order.
-    std::vector<double> seconds = {0, 0, 0};
-    /// The time of an algorithm that a caller has changed; empty: such algorithms are not supported. Those
-    /// that are supported have 2 or 4 parts, tile 1 or 2, and cluster 2 or 3.
-    std::function<double(const FakeAlgorithm&)> seconds_of_changed;
+    int num_algorithms = 3;
     /// Algorithms that the heuristic returns and cublasLtMatmul refuses.
     std::vector<int> refused;
     /// The algorithm that needs C = D if it adds to C.
@@ -47,11 +29,9 @@ struct FakeCublasLt {
     /// Products are accepted but not computed.
     bool idle = false;
 
-    int num_questions = 0;                // passed to the heuristic
-    std::vector<int> ran;                 // algorithms, in the order in which they ended
-    FakeAlgorithm last;                   // of them
-    int num_float8 = 0, num_fast = 0;     // of them: float8 products, and those with fast sums
-    std::vector<FakeAlgorithm> launched;  // or refused
+    int num_questions = 0;             // passed to the heuristic
+    std::vector<int> ran;              // algorithms, in the order in which they ended
+    int num_float8 = 0, num_fast = 0;  // of them: float8 products, and those with fast sums
 };
 FakeCublasLt& fake_cublaslt();
 

@@ -14,17 +14,15 @@ thread_local OpsContext* innermost = nullptr;
 
 Path path() { return innermost == nullptr ? Path::Fused : innermost->path_; }
 
-OpsContext::OpsContext(Path path, cublas::Search search) : outer_(innermost), path_(path), search_(search) {
-    innermost = this;
-}
+OpsContext::OpsContext(Path path) : outer_(innermost), path_(path) { innermost = this; }
 
 OpsContext::~OpsContext() { innermost = outer_; }
 
 cublas::Multiplier& OpsContext::multiplier() {
     if (outer_ != nullptr) return outer_->multiplier();
     if (!multiplier_) {
-        multiplier_ = std::make_unique<cublas::Multiplier>(
-            cublas::MultiplierOptions{.search = search_, .allocate = gpu::allocate});
+        multiplier_ =
+            std::make_unique<cublas::Multiplier>(cublas::MultiplierOptions{.allocate = gpu::allocate});
     }
     return *multiplier_;
 }

@@ -24,7 +24,7 @@ Path path();
 
 class OpsContext {
   public:
-    explicit OpsContext(Path path = Path::Fused, cublas::Search search = cublas::Search::Heuristic);
+    explicit OpsContext(Path path = Path::Fused);
     OpsContext(const OpsContext&) = delete;
     ~OpsContext();
 
@@ -37,7 +37,6 @@ class OpsContext {
     c10::InferenceMode guard_;
     OpsContext* outer_;  // next outer OpsContext of this thread; null if this one is the outermost
     Path path_;
-    cublas::Search search_;
     std::unique_ptr<cublas::Multiplier> multiplier_;  // made when first needed
 };
 

@@ -12,7 +12,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "base/element_type.h"
 
@@ -112,22 +111,11 @@ struct Product {
     bool fast_sums = false;
 };
 
-/// How run() chooses the algorithm of a new problem (shapes, strides, types and alignments of the pointers).
-/// Heuristic: the algorithm that cuBLASLt names first. Timed: the fastest of the algorithms that cuBLASLt
-/// names and of the neighbours of the best two, as far as they can be tried in search_seconds, found by
-/// running them on the product's A and B. Timing waits for the stream. If the addend is C itself, timing also
-/// needs scratch memory of C's size, so that trial runs do not change C.
-enum class Search { Heuristic, Timed };
-
 struct MultiplierOptions {
-    Search search = Search::Heuristic;
-    /// How long a search tries the algorithms of a problem, and then as long the neighbours. cuBLASLt loads
-    /// the kernel of an algorithm when it first runs: all of them took 4 s a problem on an H200.
-    double search_seconds = 0.25;
     /// Maximum workspace of an algorithm; NVIDIA recommends 32 MiB for Hopper and Blackwell.
     size_t workspace_bytes = size_t{32} << 20;
-    /// Allocates the workspace and a search's scratch memory on this thread's device; throws if there is too
-    /// little memory. Empty: CUDA's own allocator.
+    /// Allocates the workspace on this thread's device; throws if there is too little memory. Empty: CUDA's
+    /// own allocator.
     std::function<std::shared_ptr<std::byte>(size_t bytes)> allocate;
 };
 
@@ -142,11 +130,10 @@ class Multiplier {
     Multiplier(Multiplier&&) noexcept;
     Multiplier& operator=(Multiplier&&) noexcept;
 
-    /// Queues the product on the stream and returns at once, unless it times algorithms first. The product's
-    /// matrices must stay valid until the stream has done the product. A problem keeps its algorithm, so
-    /// equal products have equal bits. Nothing can be timed while the stream is recorded into a graph: a new
-    /// problem then takes the heuristic's algorithm. Therefore, if you use Search::Timed, run each product
-    /// once before the recording. Throws RunError that names the product.
+    /// Queues the product on the stream and returns at once. The product's matrices must stay valid until the
+    /// stream has done the product. A problem (shapes, strides, types and alignments of the pointers) keeps
+    /// the algorithm that cuBLASLt's heuristic names first, so equal products have equal bits. Throws
+    /// RunError that names the product.
     void run(const Product& product, CUstream_st* stream);
 
     /// The same for a product that may be computed in another way: returns false if cuBLASLt finds no
@@ -154,19 +141,6 @@ class Multiplier {
     [[nodiscard]] bool try_run(const Product& product, CUstream_st* stream);
 
     Target target() const;
-
-    /// The number of different problems so far.
-    int num_problems() const;
-
-    /// Returns the algorithm of each problem seen or remembered, as sorted lines for remember() in another
-    /// run. Timing may choose differently in another run, and another algorithm may round differently. Ranks
-    /// with the same choices compute alike.
-    std::string choices() const;
-
-    /// Reads the choices() of another run, for problems that this Multiplier has not seen yet. Skips lines of
-    /// another version of cuBLASLt or another kind of device. Returns the number of lines taken. Throws
-    /// UserError for a malformed line.
-    int remember(std::string_view choices);
 
   private:
     struct State;

@@ -1,9 +1,7 @@
 #include "cublas/problem.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -111,6 +109,11 @@ std::string strides(const MatrixOf<Data>& x) {
 
 }  // namespace
 
+std::string version_text() {
+    const int number = version();
+    return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
+}
+
 const char* name(ElementType type) {
     switch (type) {
         case ElementType::BFloat16:
@@ -126,23 +129,6 @@ const char* name(ElementType type) {
         default:
             return "another type";
     }
-}
-
-size_t ProblemHash::operator()(const Problem& p) const {
-    const std::array numbers = {static_cast<int64_t>(p.type_a) | static_cast<int64_t>(p.type_b) << 8 |
-                                    static_cast<int64_t>(p.result_type) << 16,
-                                int64_t{p.transpose_a} | p.transpose_b << 1 | p.bias << 2 | p.fast_sums << 3 |
-                                    static_cast<int64_t>(p.addend) << 4 | static_cast<int64_t>(p.scales) << 8,
-                                p.m,
-                                p.n,
-                                p.k,
-                                p.stride_a,
-                                p.stride_b,
-                                p.stride_d,
-                                int64_t{p.alignment_a} | int64_t{p.alignment_b} << 16 |
-                                    int64_t{p.alignment_d} << 32 | int64_t{p.alignment_bias} << 48,
-                                int64_t{p.alignment_c}};
-    return std::hash<std::string_view>()({reinterpret_cast<const char*>(numbers.data()), sizeof(numbers)});
 }
 
 std::string refusal(const Float8Product& product, const Target& target) {
@@ -179,10 +165,6 @@ void check_target(const Product& product, const Problem& p, const Target& target
     };
     ARGOSY_CHECK(is_readable(p.transpose_a, p.m) && is_readable(!p.transpose_b, p.n),
                  "the terms of a float8 product's sums are not adjacent: {}", describe(product));
-}
-
-int64_t span_of(int64_t rows, int64_t columns, int64_t stride) {
-    return rows == 0 || columns == 0 ? 0 : (columns - 1) * stride + rows;
 }
 
 Operands operands_of(const Product& product) {

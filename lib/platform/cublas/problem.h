@@ -3,7 +3,7 @@
 // which uses the same memory.
 #pragma once
 
-#include <cstddef>
+#include <compare>
 #include <cstdint>
 #include <string>
 
@@ -27,11 +27,7 @@ struct Problem {
     /// a bias, alignment_bias is 256; without an addend, alignment_c is that of D.
     int alignment_a, alignment_b, alignment_c, alignment_d, alignment_bias;
 
-    bool operator==(const Problem&) const = default;
-};
-
-struct ProblemHash {
-    size_t operator()(const Problem& problem) const;
+    auto operator<=>(const Problem&) const = default;
 };
 
 /// A problem, and the addresses of one product's matrices and bias. `c` is the addend, or d without one.
@@ -49,9 +45,6 @@ Operands operands_of(const Product& product);
 
 /// Asserts that cuBLASLt has the product there, if it is of float8.
 void check_target(const Product& product, const Problem& problem, const Target& target);
-
-/// Elements from the first to the last of a column-major matrix, gaps between its columns included.
-int64_t span_of(int64_t rows, int64_t columns, int64_t stride);
 
 /// For messages: "bf16 [16384, 4096] x [4096, 1024] added to fp32 [16384, 1024]; strides ...".
 std::string describe(const Product& product);

@@ -66,14 +66,6 @@ void check_number_types(const JobConfig& config) {
     check_pure_bfloat16(config.training);
 }
 
-/// The search times the algorithms of each matrix product and may choose others in another run.
-void check_repeats(const JobConfig& config) {
-    if (!config.debug.deterministic || !config.compile.search_algorithms) return;
-    throw UserError(
-        "debug.deterministic excludes compile.search_algorithms, which times the algorithms of each "
-        "matrix product and may choose others in another run; remove one of the two");
-}
-
 void check_batches(const JobConfig& config) {
     const int64_t local = config.training.local_batch_size, global = config.training.global_batch_size;
     if (global != -1 && global % local != 0) {
@@ -253,7 +245,6 @@ void check_consistency(const JobConfig& config) {
         throw UserError("job.dump_folder is empty; name a folder for the files that the run writes");
     check_number_types(config);
     check_converters(config);
-    check_repeats(config);
     check_batches(config);
     check_data(config);
     check_validation(config);

@@ -276,16 +276,13 @@ std::vector<Section> make_schema() {
                      name_of(Mx().recipe()).data()),
                  key("filter_fqns", &Mx::filter_fqns, any(),
                      "Layers that are not cast: those whose name has one of these parts.")}),
-        section("compile", &JobConfig::compile, "kernels, CUDA graphs and the choice of algorithms",
+        section("compile", &JobConfig::compile, "kernels and CUDA graphs",
                 {key("enable", &Compile::enable, any(),
                      "Use fused kernels and CUDA graphs; false: separate kernels and no graphs, with the "
                      "same bits."),
                  key("graphs", &Compile::graphs, any(),
                      "GPUs: record forward and backward once as CUDA graphs and launch these; the bits do "
-                     "not change."),
-                 key("search_algorithms", &Compile::search_algorithms, any(),
-                     "GPUs: time cuBLASLt's algorithms once and keep the fastest; other algorithms may round "
-                     "differently.")}),
+                     "not change.")}),
         section(
             "metrics", &JobConfig::metrics, "progress and metrics",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps between two log lines."),

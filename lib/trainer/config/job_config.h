@@ -182,7 +182,6 @@ struct Checkpoint {
 struct Compile {
     bool enable = true;
     bool graphs = true;
-    bool search_algorithms = false;
     bool operator==(const Compile&) const = default;
 };
 

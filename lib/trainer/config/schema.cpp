@@ -31,6 +31,7 @@ std::string broken_range(const Range& range, double number) {
 }
 
 constexpr std::pair<std::string_view, std::string_view> kFormerSettings[] = {
+    {"compile.search_algorithms", "false"},
     {"compile.side_stream", "false"},
     {"metrics.live_line", "\"auto\""},
     {"parallelism.module_fqns_per_model_part", "[]"},

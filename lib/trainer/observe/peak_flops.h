@@ -48,8 +48,7 @@ using Multiply = std::function<at::Tensor(const at::Tensor& a, const at::Tensor&
 
 /// Multiplies two fixed matrices of random numbers for about `seconds`, at least twice, and compares each
 /// result with the first. A short measurement ends before a GPU is hot and reaches its power limit. On a GPU
-/// the comparisons cost about 3 % of the rate. REQUIRES: the thread holds an OpsContext whose products use
-/// algorithms that are not chosen by time, so that devices of one kind choose the same.
+/// the comparisons cost about 3 % of the rate. REQUIRES: the thread holds an OpsContext.
 SustainedProducts sustain_products(at::ScalarType type, double seconds, c10::Device device,
                                    const Multiply& multiply);
 SustainedProducts sustain_products(at::ScalarType type, double seconds, c10::Device device = c10::kCPU);

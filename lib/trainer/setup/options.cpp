@@ -173,10 +173,6 @@ bool uses_graphs(const config::JobConfig& config) {
     return config.compile.enable && config.compile.graphs && !config.debug.plain_operations;
 }
 
-cublas::Search algorithm_search(const config::Compile& compile) {
-    return compile.search_algorithms ? cublas::Search::Timed : cublas::Search::Heuristic;
-}
-
 layout::MeshRequest mesh_request(const config::Parallelism& parallelism) {
     return {.pipeline = parallelism.pipeline_parallel_degree,
             .replicate = parallelism.data_parallel_replicate_degree,

@@ -11,7 +11,6 @@
 #include "comm/group.h"
 #include "config/arrival.h"
 #include "config/job_config.h"
-#include "cublas/matmul.h"
 #include "layout/mesh_shape.h"
 #include "model/model_spec.h"
 #include "observe/diagnosis.h"
@@ -47,8 +46,6 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 /// Whether the configuration asks to record forward and backward as CUDA graphs. Recording also needs a
 /// device and a transport between ranks that allow it.
 bool uses_graphs(const config::JobConfig& config);
-
-cublas::Search algorithm_search(const config::Compile& compile);
 
 layout::MeshRequest mesh_request(const config::Parallelism& parallelism);
 

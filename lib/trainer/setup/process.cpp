@@ -1,26 +1,19 @@
 #include "setup/process.h"
 
-#include <ATen/ops/empty.h>
-
 #include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <map>
 #include <span>
 #include <system_error>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/output.h"
-#include "base/raw_file.h"
 #include "base/text.h"
-#include "base/time_limit.h"
 #include "gpu/device.h"
 #include "kernels/table.h"
 #include "mpi/agreement.h"
 #include "mpi/start_up.h"
-#include "observe/append_file.h"
 #include "ops/numerics.h"
 
 namespace argosy::setup {
@@ -63,13 +56,6 @@ std::string describe(const std::vector<int>& ranks, int num_ranks) {
     constexpr size_t kMaxShown = 8;
     if (static_cast<int>(ranks.size()) == num_ranks) return num_ranks == 1 ? "this rank" : "all ranks";
     return "rank " + listed(ranks, kMaxShown);
-}
-
-constexpr int64_t kMaxChoicesBytes = 16 << 20;
-
-bool are_searched(const config::JobConfig& config, const comm::Communicator& world) {
-    return config.compile.search_algorithms && !config.debug.plain_operations &&
-           gpu::holds(at::empty({0}, world.device()));
 }
 
 }  // namespace
@@ -156,36 +142,6 @@ std::vector<std::string> warn_of_slow_settings(const mpi::Comm& world) {
         }
     }
     return warnings;
-}
-
-ProductChoices::ProductChoices(const config::JobConfig& config, const comm::Communicator& world,
-                               ops::OpsContext& tensors)
-    : tensors_(tensors) {
-    if (!are_searched(config, world)) return;
-    const std::filesystem::path folder = std::filesystem::path(config.job.dump_folder) / "products";
-    file_ = folder / fmt::format("rank-{:05}.txt", world.rank());
-    if (std::filesystem::exists(file_)) kept_ = read_text(file_, kMaxChoicesBytes);
-    try {
-        tensors.multiplier().remember(kept_);
-    } catch (const UserError& error) {
-        throw UserError("'{}': {}", file_.string(), error.what());
-    }
-}
-
-void ProductChoices::keep() {
-    if (file_.empty()) return;
-    const int num_problems = tensors_.multiplier().num_problems();
-    if (num_problems == num_kept_) return;
-    std::string text = tensors_.multiplier().choices();
-    if (text != kept_) {
-        const FileWait wait(fmt::format("writing '{}'", file_.string()));
-        observe::make_run_folder(file_.parent_path());
-        PartialFile file(file_, [](const auto&) { return true; });  // the run owns its folder
-        file.append(text);
-        file.commit();
-        kept_ = std::move(text);
-    }
-    num_kept_ = num_problems;
 }
 
 }  // namespace argosy::setup

@@ -103,7 +103,7 @@ RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config
     : device(prepare_process(ranks, config, environment)),
       slow_settings(computes_on_gpu() ? warn_of_slow_settings(ranks) : std::vector<std::string>()),
       memory(observe::MemoryMeter::install()),
-      tensors(operation_path(config), algorithm_search(config.compile)),
+      tensors(operation_path(config)),
       timeline(ranks.rank(), profiler()),
       world(make_world(config, environment, device, timeline)),
       control(train::control_group(*world)),

@@ -134,7 +134,7 @@ void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
     constexpr const char* kPlain = "debug.plain_operations is true";
     if (plain) idle("compile", {"enable"}, kPlain);
     if (plain || !on_gpu)
-        idle("compile", {"graphs", "search_algorithms"}, on_gpu ? kPlain : "no rank computes on a GPU");
+        idle("compile", {"graphs"}, on_gpu ? kPlain : "no rank computes on a GPU");
     else if (!config.compile.enable)
         idle("compile", {"graphs"}, "compile.enable is false");
     if (!config.profiling.enable_profiling)

@@ -22,8 +22,5 @@ Multiplier& Multiplier::operator=(Multiplier&&) noexcept = default;
 void Multiplier::run(const Product& /*product*/, CUstream_st* /*stream*/) {}
 bool Multiplier::try_run(const Product& /*product*/, CUstream_st* /*stream*/) { return false; }
 Target Multiplier::target() const { return {}; }
-int Multiplier::num_problems() const { return 0; }
-std::string Multiplier::choices() const { return {}; }
-int Multiplier::remember(std::string_view /*choices*/) { return 0; }
 
 }  // namespace argosy::cublas
