@@ -246,7 +246,7 @@ eval::Work work_of(const tokenizer::Ids& prompt, const tokenizer::Tokenizer& tok
     return work;
 }
 
-/// Streams the continuation of a prompt to stdout.
+/// Prints the continuation of a prompt to stdout.
 void generate(Options options, const Environment& environment, const mpi::Comm* ranks) {
     check_ranks_of_one_text(options, ranks);
     const interop::ModelSource source = interop::open_model(options.model, {options.accepted_keys});
@@ -273,18 +273,13 @@ void generate(Options options, const Environment& environment, const mpi::Comm* 
     }
     const eval::Work work = work_of(prompt, *tokenizer, options.generate);
     const auto model = make_model(options, source, {&work, 1}, ranks, environment);
-    const bool prints = ranks == nullptr || ranks->rank() == 0;
     const double started = seconds_now();
-    const auto take = [&](const std::string& text) {
-        if (prints && !text.empty()) print_text(text, stdout);
-    };
     const auto run = [&] {
-        return model->generate(
-            *tokenizer, work.requests.records, options.generate,
-            std::ssize(prompt) + options.generate.max_new_tokens, [](double) {}, take);
+        return model->generate(*tokenizer, work.requests.records, options.generate,
+                               std::ssize(prompt) + options.generate.max_new_tokens, [](double) {});
     };
     const auto texts = ranks ? mpi::print_errors_first("eval", *ranks, run) : run();
-    if (prints) print_text("\n", stdout);
+    if (ranks == nullptr || ranks->rank() == 0) print_text(texts[0].text + "\n", stdout);
     spdlog::info("{} tokens in {:.1f} s", texts[0].num_tokens, seconds_now() - started);
 }
 

@@ -76,29 +76,27 @@ std::unique_ptr<tokenizer::Tokenizer> byte_fallback_tokenizer() {
     return tokenizer::open_tokenizer((folder / "tokenizer.model").string());
 }
 
-std::string continued(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& tokens) {
-    Continuation text(tokenizer, {1}, {.max_new_tokens = std::ssize(tokens)});
-    std::string all;
+/// The text and the number of its tokens.
+std::pair<std::string, int64_t> continued(const tokenizer::Tokenizer& tokenizer, const tokenizer::Ids& tokens,
+                                          const std::vector<std::string>& stops = {}) {
+    Continuation text(tokenizer, {1}, {.max_new_tokens = std::ssize(tokens), .stop_texts = stops});
     for (const uint32_t token : tokens) {
+        if (text.finished()) break;
         std::vector<float> logits(tokenizer.info().vocab_size);
         logits[token] = 1;
-        all += text.advance(logits);
+        text.advance(logits);
     }
     EXPECT_TRUE(text.finished());
-    return all;
+    return {text.text(), text.num_tokens()};
 }
 
-/// The tokens that a Continuation decodes together are cut after 64: inside of a character, before or after.
 TEST(Continuation, CharactersOfByteTokens) {
     const auto tokenizer = byte_fallback_tokenizer();
     const std::string characters = "\u00e9\u20ac\U0001f600";
-    for (size_t num_letters = 20; num_letters <= 70; ++num_letters) {
-        const std::string letters(num_letters, 'a');
-        tokenizer::Ids tokens(num_letters, kLetter);
-        for (const unsigned char byte : characters) tokens.push_back(kFirstByte + byte);
-        tokens.push_back(kLetter);
-        EXPECT_EQ(continued(*tokenizer, tokens), letters + characters + "a") << num_letters;
-    }
+    tokenizer::Ids tokens = {kLetter};
+    for (const unsigned char byte : characters) tokens.push_back(kFirstByte + byte);
+    tokens.push_back(kLetter);
+    EXPECT_EQ(continued(*tokenizer, tokens).first, "a" + characters + "a");
 }
 
 /// SentencePiece has one U+FFFD for each byte.
@@ -109,11 +107,25 @@ TEST(Continuation, IncompleteCharactersOfByteTokens) {
         for (const unsigned char byte : text) tokens.push_back(kFirstByte + byte);
         return tokens;
     };
-    EXPECT_EQ(continued(*tokenizer, bytes("\xf0\x9f\x98")), "\uFFFD\uFFFD\uFFFD");
-    EXPECT_EQ(continued(*tokenizer, bytes("\xe2\x82z\xe2")), "\uFFFD\uFFFDz\uFFFD");
-    std::string expected;
-    for (int i = 0; i < 100; ++i) expected += "\uFFFD";
-    EXPECT_EQ(continued(*tokenizer, bytes(std::string(100, '\x80') + "\u20ac")), expected + "\u20ac");
+    EXPECT_EQ(continued(*tokenizer, bytes("\xf0\x9f\x98")).first, "\uFFFD\uFFFD\uFFFD");
+    EXPECT_EQ(continued(*tokenizer, bytes("\xe2\x82z\xe2")).first, "\uFFFD\uFFFDz\uFFFD");
+}
+
+/// text.split(stop)[0] for each stop text in turn, as the harness cuts a text. The token that completes one
+/// is the last.
+TEST(Continuation, EndsBeforeAStopText) {
+    const auto tokenizer = tokenizer::open_tokenizer("bytes");
+    const auto expect = [&](const std::vector<std::string>& stops, const std::string& text,
+                            const std::string& expected, int64_t num_tokens) {
+        EXPECT_EQ(continued(*tokenizer, tokenizer::Ids(text.begin(), text.end()), stops),
+                  std::pair(expected, num_tokens));
+    };
+    expect({"Question:", "</s>"}, "a Quest</ </s> Question:", "a Quest</ ", 14);
+    expect({"Question:"}, "QuestQuestion: b", "Quest", 14);
+    expect({"aab"}, "aaab", "a", 4);
+    expect({"b", "c"}, "acb", "a", 2);
+    expect({"cd", "bc"}, "abcd", "a", 3);
+    expect({"bcd", ""}, "abc", "abc", 3);
 }
 
 /// The shares that are finished after each step, if each of three contexts gets one token.

@@ -1,11 +1,10 @@
-// Generates text: chooses token after token, turns tokens into text as they come, and ends the text.
+// Generates text: chooses token after token, and ends the text.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "interop/model_source.h"
@@ -37,45 +36,6 @@ tokenizer::Ids end_tokens(const interop::ModelSource& source);
 /// requests.h) if there is nothing.
 tokenizer::Ids prompt_tokens(const tokenizer::Tokenizer& tokenizer, const std::string& text);
 
-// A text that comes in pieces, on its way from tokens to the reader: CharacterStream completes its
-// characters, StopTexts ends it.
-
-/// Turns bytes that come in pieces into text: complete characters at once, and U+FFFD for each malformed
-/// sequence, as Python's errors="replace" does.
-class CharacterStream {
-  public:
-    /// Returns the characters that are complete.
-    std::string push(std::string_view bytes);
-    /// Returns what is left, as malformed.
-    std::string finish();
-
-  private:
-    std::string pending_;  // the beginning of a character
-};
-
-/// Ends a text before the first of several stop texts. An end of the text that may begin a stop text is held
-/// back until more has come. If stop texts overlap in the text, the result is that of cutting at each of them
-/// in turn.
-class StopTexts {
-  public:
-    /// Empty texts are left out.
-    explicit StopTexts(std::vector<std::string> texts);
-
-    /// Returns what certainly precedes a stop text.
-    std::string push(std::string_view text);
-    /// Returns what was held back.
-    std::string finish();
-    bool stopped() const { return stopped_; }
-
-  private:
-    /// The length of the longest end of `pending_` that begins a stop text.
-    size_t num_held() const;
-
-    std::vector<std::string> texts_;
-    std::string pending_;
-    bool stopped_ = false;
-};
-
 /// A text that is generated token after token, until an end of text or a stop text, which is left out, or
 /// `max_new_tokens`. A stop text that is the name of a special token stands for that token too.
 class Continuation {
@@ -87,22 +47,20 @@ class Continuation {
     bool finished() const { return finished_; }
     /// The tokens that the model has not seen: the prompt, later the newest token. REQUIRES: !finished().
     std::span<const uint32_t> unseen() const { return unseen_; }
-    /// Chooses the token after unseen(), from its logits. Returns the text that is complete now and can be no
-    /// part of a stop text.
-    std::string advance(std::span<const float> logits);
+    /// Chooses the token after unseen(), from its logits.
+    void advance(std::span<const float> logits);
     int64_t num_tokens() const { return num_tokens_; }  // new ones
+    /// U+FFFD stands for malformed UTF-8. REQUIRES: finished().
+    const std::string& text() const { return text_; }
 
   private:
-    std::string add(uint32_t token);
+    void decode();
 
     const tokenizer::Tokenizer& tokenizer_;
     GenerateOptions options_;
     tokenizer::Ids end_tokens_, unseen_;
-    CharacterStream characters_;
-    StopTexts text_;
-    tokenizer::Ids known_;  // the newest ones; without those that the tokenizer does not have
-    size_t num_taken_ = 0;  // bytes of their text that advance() has passed on
-    std::string held_;      // the end of their text, which the next token may change
+    tokenizer::Ids known_;  // the new ones, without those that the tokenizer does not have
+    std::string text_;
     int64_t num_tokens_ = 0;
     bool finished_ = false;
 };

@@ -65,14 +65,12 @@ void add_metrics(TaskResult& result) {
 class SequencePool {
   public:
     SequencePool(ResidentModel& model, const tokenizer::Tokenizer& tokenizer,
-                 std::span<const Tokens> contexts, const GenerateOptions& options, int64_t context_tokens,
-                 const TakeText& take)
+                 std::span<const Tokens> contexts, const GenerateOptions& options, int64_t context_tokens)
         : model_(model),
           tokenizer_(tokenizer),
           contexts_(contexts),
           options_(options),
           context_tokens_(context_tokens),
-          take_(take),
           texts_(contexts.size()) {}
 
     /// Calls progress(finished share of all contexts) after each step of the model.
@@ -85,12 +83,9 @@ class SequencePool {
             for (int64_t row = 0; row < std::ssize(unseen); ++row) {
                 const int slot = unseen[row].sequence;
                 Running& one = running_.at(slot);
-                GeneratedText& text = texts_[one.context];
-                const std::string piece = one.text.advance(logits_of(logits, row));
-                text.text += piece;
-                if (take_) take_(piece);
+                one.text.advance(logits_of(logits, row));
                 if (!one.text.finished()) continue;
-                text.num_tokens = one.text.num_tokens();
+                texts_[one.context] = {one.text.text(), one.text.num_tokens()};
                 ++num_finished_;
                 running_.erase(slot);
             }
@@ -124,7 +119,6 @@ class SequencePool {
     std::span<const Tokens> contexts_;
     const GenerateOptions& options_;
     const int64_t context_tokens_;
-    const TakeText& take_;
     std::vector<GeneratedText> texts_;
     std::map<int, Running> running_;  // by the model's sequence
     size_t next_ = 0, num_finished_ = 0;
@@ -135,9 +129,8 @@ class SequencePool {
 std::vector<GeneratedText> continue_contexts(ResidentModel& model, const tokenizer::Tokenizer& tokenizer,
                                              std::span<const Tokens> contexts, const GenerateOptions& options,
                                              int64_t context_tokens,
-                                             const std::function<void(double share)>& progress,
-                                             const TakeText& take) {
-    return SequencePool(model, tokenizer, contexts, options, context_tokens, take).run(progress);
+                                             const std::function<void(double share)>& progress) {
+    return SequencePool(model, tokenizer, contexts, options, context_tokens).run(progress);
 }
 
 TaskResult evaluate_generation(const GenerateTexts& generate, Task task, const Requests& requests,

@@ -22,21 +22,17 @@ struct GeneratedText {
     int64_t num_tokens = 0;
 };
 
-/// Called with each piece of text.
-using TakeText = std::function<void(const std::string& text)>;
-
 /// The maximum number of texts that are generated side by side, unless --batch-size says it.
 inline constexpr int64_t kSideBySide = 16;
 
 /// Continues contexts, as many side by side as the model has sequences. A step of the model reads contexts of
 /// at most `context_tokens` tokens together, or one that is longer. Calls `progress` with the share of
-/// finished contexts, 0 to 1, after each step, and `take`, which may be empty, with what a step completes of
-/// a text. REQUIRES: each context and its continuation fit into model.max_tokens().
+/// finished contexts, 0 to 1, after each step. REQUIRES: each context and its continuation fit into
+/// model.max_tokens().
 std::vector<GeneratedText> continue_contexts(ResidentModel& model, const tokenizer::Tokenizer& tokenizer,
                                              std::span<const Tokens> contexts, const GenerateOptions& options,
                                              int64_t context_tokens,
-                                             const std::function<void(double share)>& progress,
-                                             const TakeText& take = {});
+                                             const std::function<void(double share)>& progress);
 
 /// Continues contexts with a model, wherever its weights are.
 using GenerateTexts = std::function<std::vector<GeneratedText>(std::span<const Tokens> contexts,

@@ -188,8 +188,7 @@ class MeshModel : public ScoringModel {
                                    const Progress& progress) override;
     std::vector<GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
                                         std::span<const Tokens> contexts, const GenerateOptions& options,
-                                        int64_t max_tokens, const Progress& progress,
-                                        const TakeText& take) override;
+                                        int64_t max_tokens, const Progress& progress) override;
     std::string device_name() const override { return context_.device.str(); }
     std::string place() const override {
         const layout::MeshShape& shape = context_.mesh.shape();
@@ -302,16 +301,16 @@ void MeshModel::take_steps_until_all_are_done(ResidentModel& model) {
 std::vector<GeneratedText> MeshModel::generate(const tokenizer::Tokenizer& tokenizer,
                                                std::span<const Tokens> contexts,
                                                const GenerateOptions& options, int64_t max_tokens,
-                                               const Progress& progress, const TakeText& take) {
+                                               const Progress& progress) {
     const size_t num_parts = context_.mesh.degree(layout::kDataAxes);
-    return observe::explained(take ? kLessForOneText : kLessForTexts, [&] {
+    return observe::explained(less_for_texts(contexts.size()), [&] {
         std::vector<Tokens> own;
         for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_parts) {
             own.push_back(contexts[i]);
         }
         const auto model = resident(max_tokens, num_side_by_side(scoring_options_, own.size()));
         const auto texts = continue_contexts(*model, tokenizer, own, options,
-                                             scoring_options_.score.batch.num_tokens, progress, take);
+                                             scoring_options_.score.batch.num_tokens, progress);
         take_steps_until_all_are_done(*model);
         nlohmann::json rows = nlohmann::json::array();
         for (size_t i = 0; i < texts.size(); ++i) {

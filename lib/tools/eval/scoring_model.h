@@ -46,9 +46,10 @@ int num_side_by_side(const ScoringOptions& options, size_t num_contexts);
 
 // What needs less memory, for the error after it ran out.
 inline constexpr const char* kLessForScores = "a smaller --batch-tokens or --max-length; --dtype bf16";
-inline constexpr const char* kLessForTexts =
-    "a smaller --batch-size, --batch-tokens, --max-new-tokens or --max-length; --dtype bf16";
-inline constexpr const char* kLessForOneText = "a smaller --max-new-tokens; --dtype bf16";
+inline const char* less_for_texts(size_t num_texts) {
+    if (num_texts == 1) return "a smaller --max-new-tokens; --dtype bf16";
+    return "a smaller --batch-size, --batch-tokens, --max-new-tokens or --max-length; --dtype bf16";
+}
 
 /// If memory runs out, the error names the options that need less.
 class ScoringModel {
@@ -63,12 +64,11 @@ class ScoringModel {
                                            const std::vector<Window>& windows, const Progress& progress) = 0;
 
     /// COLLECTIVE on a mesh, whose replicas divide the contexts, and then the same on all ranks. Texts are at
-    /// most `max_tokens` long, their contexts included. Calls `take` as continue_contexts() does, on the
-    /// ranks that generate; it is given for one text alone. Progress and signals as in score().
+    /// most `max_tokens` long, their contexts included. Progress and signals as in score().
     virtual std::vector<GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
                                                 std::span<const Tokens> contexts,
                                                 const GenerateOptions& options, int64_t max_tokens,
-                                                const Progress& progress, const TakeText& take = {}) = 0;
+                                                const Progress& progress) = 0;
 
     /// The device of this process in results: "cpu" or "cuda:0".
     virtual std::string device_name() const = 0;
