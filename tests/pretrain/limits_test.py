@@ -32,10 +32,9 @@ class Limits(run.PretrainTest):
                                     training__steps=1000, lr_scheduler__warmup_steps=0)
             self.assertEqual(sum(step["tokens"] for step in steps), num_steps * num_ranks * 64)
             self.assertEqual(PROGRESS.findall(done.stderr)[-1], (str(num_steps), str(num_steps)))
-            by_steps = self.steps_of(num_ranks, f"steps{num_ranks}", training__steps=num_steps,
-                                     lr_scheduler__warmup_steps=0)
-            self.assertEqual([step["lr"] for step in steps], [step["lr"] for step in by_steps], "the schedule")
-            self.assertEqual([step["loss"] for step in steps], [step["loss"] for step in by_steps])
+        by_steps = self.steps_of(2, "steps", training__steps=2, lr_scheduler__warmup_steps=0)
+        self.assertEqual([step["lr"] for step in steps], [step["lr"] for step in by_steps], "the schedule")
+        self.assertEqual([step["loss"] for step in steps], [step["loss"] for step in by_steps])
 
     def test_steps_that_do_not_train_as_set_are_said_once(self):
         def schedule(**more):
@@ -48,8 +47,8 @@ class Limits(run.PretrainTest):
                 (schedule(decay_ratio=0.75), [cut], "2 steps and not the 3 of lr_scheduler.decay_ratio = 0.75"),
                 ({"training__seq_len": 256, "training__global_batch_size": 80}, [twice], "80 samples and the data 74,"),
                 ({"training__seq_len": 256, "training__global_batch_size": 74}, [], ""))
-        for settings, said, text in rows:
-            done = self.run_ranks(2, *self.small(training__steps=4, training__local_batch_size=1, **settings))
+        for row, (settings, said, text) in enumerate(rows):
+            done = self.run_ranks(2 if row == 0 else 1, *self.small(training__steps=4, training__local_batch_size=1, **settings))
             self.assert_code(done, 0)
             self.assertEqual([done.stderr.count(part) for part in (zero, peak, cut, twice)],
                              [int(part in said) for part in (zero, peak, cut, twice)], f"{settings}\n{done}")
@@ -60,21 +59,19 @@ class Limits(run.PretrainTest):
         tokens = self.tokens_below_128()
         for positions, count in ((31, 1), (32, 0)):
             (self.folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": positions}))
-            done = self.run_ranks(2, *self.small(training__steps=1, lr_scheduler__warmup_steps=0, training__dataset_path=tokens,
+            done = self.run_ranks(1, *self.small(training__steps=1, lr_scheduler__warmup_steps=0, training__dataset_path=tokens,
                                                  model__hf_assets_path=self.folder))
             self.assert_code(done, 0)
             self.assertEqual(done.stderr.count("training.seq_len = 32 exceeds max_position_embeddings = 31 of"), count, done)
 
     def test_time_ends_all_ranks_at_the_same_step(self):
-        for num_ranks in (1, 2):
-            began = time.monotonic()
-            steps, _ = self.ends(num_ranks, f"run{num_ranks}", "s remain of training.max_time = 4s", **FOREVER,
-                                 training__max_time="4s")
-            self.assertEqual([step["step"] for step in steps], list(range(1, len(steps) + 1)))
-            trained = sum(step["time_ms"]["total"] for step in steps) / 1000
-            # The last step may take longer than all before it; half of the limit is reserve for a very busy machine.
-            self.assertLess(trained, 6)
-            self.assertGreater(time.monotonic() - began, 2, "it stopped long before its time")
+        began = time.monotonic()
+        steps, _ = self.ends(2, "run", "s remain of training.max_time = 3s", **FOREVER, training__max_time="3s")
+        self.assertEqual([step["step"] for step in steps], list(range(1, len(steps) + 1)))
+        trained = sum(step["time_ms"]["total"] for step in steps) / 1000
+        # The last step may take longer than all before it; half of the limit is reserve for a very busy machine.
+        self.assertLess(trained, 4.5)
+        self.assertGreater(time.monotonic() - began, 1.5, "it stopped long before its time")
 
     def test_a_time_limit_that_has_passed_gives_one_step(self):
         steps, done = self.ends(1, "run", "s remain of training.max_time = 1s", **FOREVER,

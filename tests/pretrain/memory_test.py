@@ -57,13 +57,19 @@ class Gpu(run.PretrainTest):
         return self.run_ranks(num_ranks, *self.small(dump, **SMALL | settings), program=(GPU,), limit=300,
                               environment=environment)
 
-    def peak_bytes(self, **settings):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.peak, cls.reserved = cls.of_class().free_bytes()
+
+    def free_bytes(self, **settings):
+        """(peak, reserved) of a run with as much memory as it wants."""
         self.assert_code(self.train(None, "free", **settings), 0)
         steps = self.steps("free")
         for step in steps:
             self.assertEqual(step["memory_retries"], 0)
             self.assertGreaterEqual(step["memory_reserved_gib"], step["memory_peak_gib"])
-        return max(step["memory_peak_gib"] for step in steps) * GIB
+        return [max(step[f"memory_{what}_gib"] for step in steps) * GIB for what in ("peak", "reserved")]
 
     def assert_parts_add_up(self, message, total):
         found = parts(message)
@@ -73,9 +79,7 @@ class Gpu(run.PretrainTest):
 
     def test_figures_equal_the_allocators(self):
         """The request fits between the tensors and the limit only after cached memory is given back."""
-        peak = self.peak_bytes()
-        reserved = max(step["memory_reserved_gib"] for step in self.steps("free")) * GIB
-        done = self.train(int((peak + reserved) / 2), "tight")
+        done = self.train(int((self.peak + self.reserved) / 2), "tight")
         self.assert_code(done, 0)
         steps = self.steps("tight")
         self.assertGreater(steps[-1]["memory_retries"], 0, steps)
@@ -83,7 +87,7 @@ class Gpu(run.PretrainTest):
         self.assertIn("GiB reserved", done.stderr)
 
     def test_a_step_that_does_not_fit(self):
-        limit = int(0.9999 * self.peak_bytes())
+        limit = int(0.9999 * self.peak)
         done = self.train(limit, "run", checkpoint__enable=True, checkpoint__interval=1)
         self.assert_one_error(done, 1, "out of memory: ", "of stage 0 unit", "What would need less",
                               "training.local_batch_size below 2", "training.seq_len below 16",
@@ -119,7 +123,7 @@ class Gpu(run.PretrainTest):
         """One of two sharding ranks has less memory than the other."""
         settings = {"training__steps": 1000, "parallelism__data_parallel_shard_degree": 2,
                     "training__mixed_precision_param": "bfloat16"}
-        limit = int(0.95 * self.peak_bytes(**settings | {"training__steps": 4}, num_ranks=2))
+        limit = int(0.95 * self.free_bytes(**settings | {"training__steps": 4}, num_ranks=2)[0])
         words = self.small("two", **SMALL | settings)
         done = self.run_ranks(1, *words, ":", "-n", 1, "-x", f"ARGOSY_FAKE_GPU_BYTES={limit}", GPU, *words,
                               program=(GPU,))

@@ -6,40 +6,31 @@ import run
 import saved
 from saved import TOTAL
 
-NUMBER_TYPES = {
-    "float32": {},
-    "bfloat16": {"training__mixed_precision_param": "bfloat16"},
-    "pure_bfloat16": {"training__dtype": "bfloat16", "training__mixed_precision_param": "bfloat16",
-                      "optimizer__state_dtype": "bfloat16"},
-    "bfloat16_gradients": {"training__mixed_precision_param": "bfloat16", "training__global_batch_size": 8,
-                           "training__gradient_accumulation_dtype": "bfloat16"},
-    "float8": {"training__mixed_precision_param": "bfloat16", "model__converters": "quantize.linear.float8",
-               "quantize__linear__float8__enable_fsdp_float8_all_gather": True},
-}
+FLOAT8 = {"model__converters": "quantize.linear.float8", "quantize__linear__float8__enable_fsdp_float8_all_gather": True}
+# (parts, settings) of each type; tests/resume has the others.
+NUMBER_TYPES = {"float32": (3, {}), "float8": (2, FLOAT8 | {"training__mixed_precision_param": "bfloat16"})}
 MESHES = [(1, {}), (2, {"parallelism__data_parallel_replicate_degree": 2, "parallelism__data_parallel_shard_degree": 1}),
           (4, {"parallelism__tensor_parallel_degree": 2, "parallelism__pipeline_parallel_degree": 2})]
 
 
 class Resume(saved.SavedTest):
-    def test_a_run_in_three_parts_equals_the_whole_bit_for_bit(self):
-        run.at_once([lambda name=name: self.in_parts(name) for name in NUMBER_TYPES], workers=2)
+    def test_a_run_in_parts_equals_the_whole_bit_for_bit(self):
+        run.at_once([lambda name=name: self.in_parts(name, *NUMBER_TYPES[name]) for name in NUMBER_TYPES], workers=2)
 
-    def in_parts(self, name):
-        settings = NUMBER_TYPES[name]
+    def in_parts(self, name, parts, settings):
         self.train(2, f"whole_{name}", checkpoint__enable=False, **settings)
-        for part in (1, 2, 3):
-            done = self.train(2, name, training__steps=part * TOTAL // 3, **settings)
-            self.assertIn("starts afresh" if part == 1 else f"{4 * part - 4} steps are done", done.stderr)
+        for part in range(parts):
+            done = self.train(2, name, training__steps=(part + 1) * TOTAL // parts, **settings)
+            self.assertIn(f"{part * TOTAL // parts} steps are done" if part else "starts afresh", done.stderr)
         self.assertEqual(self.numbers(name, str), self.numbers(f"whole_{name}", str))
 
     def test_a_run_resumes_on_any_mesh(self):
-        """A global batch of 8, which all these meshes can divide."""
+        """Each mesh saves once and loads once; tests/resume has all pairs. All meshes can divide a global batch of 8."""
         batch = {"training__global_batch_size": 8, "training__local_batch_size": 2}
-        self.train(2, "whole", checkpoint__enable=False, **batch)
+        self.train(1, "whole", checkpoint__enable=False, **batch)
         run.at_once([lambda i=i, mesh=mesh: self.train(mesh[0], f"begun{i}", training__steps=6, **batch, **mesh[1])
                      for i, mesh in enumerate(MESHES)], workers=2)
-        pairs = [(i, j) for i in range(len(MESHES)) for j in range(len(MESHES)) if i != j]
-        run.at_once([lambda i=i, j=j: self.go_on(i, j, batch) for i, j in pairs], workers=2)
+        run.at_once([lambda i=i: self.go_on(i, (i + 1) % len(MESHES), batch) for i in range(len(MESHES))], workers=2)
 
     def go_on(self, begun, by, batch):
         dump = f"run{begun}{by}"
@@ -51,9 +42,8 @@ class Resume(saved.SavedTest):
         self.assert_close(self.numbers(dump), self.numbers("whole"))
 
     def test_a_run_in_float8_resumes_on_another_mesh(self):
-        settings = NUMBER_TYPES["float8"] | {"training__mixed_precision_param": "float32", "training__local_batch_size": 2,
-                                             "training__global_batch_size": 8}
-        self.train(2, "whole", checkpoint__enable=False, **settings)
+        settings = FLOAT8 | {"training__local_batch_size": 2, "training__global_batch_size": 8}
+        self.train(1, "whole", checkpoint__enable=False, **settings)
         self.train(1, training__steps=6, **settings)
         done = self.train(4, **settings, **MESHES[2][1])
         self.assertIn("6 steps are done, with 48 samples", done.stderr)
@@ -62,14 +52,14 @@ class Resume(saved.SavedTest):
             self.assertAlmostEqual(loss / other, 1, delta=0.01)
 
     def test_another_global_batch_resumes_at_the_next_sample(self):
-        self.train(2, training__steps=6)  # of 4 samples each
+        self.train(1, training__steps=6)  # of 2 samples each
         larger = {"training__global_batch_size": 8}
         for dump, num_ranks in (("two", 2), ("one", 1)):
             shutil.copytree(self.folder / "run", self.folder / dump)
             done = self.train(num_ranks, dump, **larger)
             self.assertIn("training.global_batch_size: -1 then, 8 now", done.stderr)
-            self.assertEqual(self.state(TOTAL, dump)["samples"], 6 * 4 + 6 * 8)
-            self.assertEqual(self.state(TOTAL, dump)["tokens"], 32 * (6 * 4 + 6 * 8))
+            self.assertEqual(self.state(TOTAL, dump)["samples"], 6 * 2 + 6 * 8)
+            self.assertEqual(self.state(TOTAL, dump)["tokens"], 32 * (6 * 2 + 6 * 8))
         self.assert_close(self.numbers("two"), self.numbers("one"))
 
     def test_another_seq_len_resumes_after_as_many_tokens_and_warns_if_samples_are_shuffled(self):
@@ -82,28 +72,31 @@ class Resume(saved.SavedTest):
             self.assertIn("sample 8 there is sample 4 here", done.stderr)
             self.assertEqual(warning in done.stderr, dump == "shuffled", done)
             self.assertEqual(self.state(5, dump)["samples"], 4 + 2)
-            self.assertNotIn(warning, self.train(1, dump, training__steps=6, training__seq_len=64, **more).stderr)
+        self.assertNotIn(warning, self.train(1, "shuffled", training__steps=6, training__seq_len=64).stderr)
 
     def test_another_order_of_the_samples_warns_once(self):
-        self.train(2, "shuffled", training__steps=2)
-        self.train(2, "in_order", training__steps=2, training__shuffle=False)
+        self.train(1, "shuffled", training__steps=2)
+        self.train(1, "in_order", training__steps=2, training__shuffle=False)
         order = {"training__shuffle": False}
-        for dump, more, said in (("shuffled", {"debug__seed": 7}, "debug.seed: 0 then, 7 now"),
-                                 ("shuffled", order, "training.shuffle: true then, false now"),
-                                 ("in_order", {}, "training.shuffle: false then, true now"), ("in_order", order, None),
-                                 ("in_order", order | {"debug__seed": 7}, None)):
-            done = self.train(2, dump, checkpoint__load_only=True, training__steps=3, **more)
+        for num_ranks, dump, more, said in (
+                (2, "shuffled", {"debug__seed": 7}, "debug.seed: 0 then, 7 now"),
+                (1, "shuffled", order, "training.shuffle: true then, false now"),
+                (1, "in_order", {}, "training.shuffle: false then, true now"), (1, "in_order", order, None),
+                (1, "in_order", order | {"debug__seed": 7}, None)):
+            done = self.train(num_ranks, dump, checkpoint__load_only=True, training__steps=3, **more)
             warnings = [line for line in done.stderr.splitlines() if "NOT THE SAME PLACE IN THE DATA" in line]
             self.assertEqual(len(warnings), said is not None, done)
             self.assertTrue(said is None or said in warnings[0], done)
 
     def test_tokens_seen_count_towards_the_limit(self):
         """Steps have 128 tokens first, then 256: 768 + 3 x 256 reach 1500."""
-        self.train(2, training__steps=6, training__max_tokens=1500)
-        done = self.train(2, training__global_batch_size=8, training__max_tokens=1500)
+        self.train(1, training__steps=6, training__global_batch_size=4, training__max_tokens=1500)
+        done = self.train(1, training__global_batch_size=8, training__max_tokens=1500)
         self.assertIn("done after step 9: training.max_tokens = 1500 is reached with 1536 tokens", done.stderr)
 
-    def test_a_finished_run_says_so_and_changes_nothing(self):
+    def test_a_finished_run_and_then_a_longer_one(self):
+        """A finished run says so and changes nothing. A longer one lists the keys that changed, but no folders. The lines of
+        steps after the saved one are moved aside, in metrics.jsonl and in skipped_updates.jsonl."""
         self.train(1, training__steps=4)
         before = self.numbers()
         done = self.train(1, training__steps=4)
@@ -111,23 +104,16 @@ class Resume(saved.SavedTest):
         self.assertEqual(self.numbers(), before)
         self.assertEqual(self.whole_steps(), [2, 4])
 
-    def test_a_resumed_run_lists_changed_keys_but_not_folders(self):
-        self.train(1, training__steps=2)
-        done = self.train(1, training__steps=4, optimizer__weight_decay=0.2, job__description="again")
-        lines = [line.partition("differs from when it was saved: ")[2] for line in done.stderr.splitlines()
-                 if "differs from" in line]
-        self.assertEqual(lines, ["optimizer.weight_decay: 0.1 then, 0.2 now", "training.steps: 2 then, 4 now"])
-
-    def test_a_step_that_was_not_finished_is_written_once(self):
-        """The lines of steps after the saved one are moved aside, in metrics.jsonl and in skipped_updates.jsonl."""
-        self.train(1, training__steps=4)
         metrics = self.folder / "run" / "metrics.jsonl"
         lines = metrics.read_text().splitlines()
         metrics.write_text("\n".join([*lines, lines[-1].replace('"step":4', '"step":5'), '{"step":6,"lo']))
         skipped = self.folder / "run" / "skipped_updates.jsonl"
         skipped.write_text('{"step":3}\n{"step":5}\n')
-        self.train(1)
-        self.numbers()
+        done = self.train(1, optimizer__weight_decay=0.2, job__description="again")
+        lines = [line.partition("differs from when it was saved: ")[2] for line in done.stderr.splitlines()
+                 if "differs from" in line]
+        self.assertEqual(lines, ["optimizer.weight_decay: 0.1 then, 0.2 now", f"training.steps: 4 then, {TOTAL} now"])
+        self.assertEqual(len(self.numbers()), TOTAL)
         self.assertEqual(skipped.read_text(), '{"step":3}\n')
 
 

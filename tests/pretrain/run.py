@@ -174,6 +174,13 @@ class PretrainTest(unittest.TestCase):
         cls.tokens = cls.shared / "tiny.h5"
         cls.tokenize(SOURCE / "data" / "tiny.jsonl", cls.tokens)
 
+    @classmethod
+    def of_class(cls):
+        """Makes the runs that all tests of the class read, in setUpClass: its folder is `shared`."""
+        test = cls()
+        test.folder = cls.shared
+        return test
+
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)

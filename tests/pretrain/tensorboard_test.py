@@ -76,21 +76,19 @@ class TensorBoard(run.PretrainTest):
         for first, last in ((0, 1), (1, 3), (3, 6), (6, 8)):
             self.assertEqual(self.assert_point(curves, steps[first:last]), {})
 
-    def test_without_a_peak_there_is_no_utilisation(self):
-        steps = self.train(1, metrics__save_tb_folder="curves/here")
-        curves = self.read(folder="curves/here")
-        self.assertEqual(list(self.assert_point(curves, steps[1:4])), ["tflops"])
-
     def test_there_are_no_event_files_by_default(self):
         self.steps_of(1)
         self.assertEqual(sorted(path.name for path in (self.folder / "run").iterdir()), ["effective.toml", "metrics.jsonl", "starts.jsonl"])
 
     def test_a_run_that_starts_again_writes_a_file_of_its_own(self):
-        """Readers show the newer run from its first step on."""
-        self.train(training__steps=6, metrics__log_freq=1)
-        again = self.train(training__steps=3, metrics__log_freq=1, debug__seed=7)[6:]
-        self.assertEqual(len(list((self.folder / "run" / "tb").iterdir())), 2)
-        losses = self.read()["loss_metrics/global_avg_loss"]
+        """Readers show the newer run from its first step on. Without a peak there is no utilisation."""
+        settings = {"metrics__log_freq": 1, "metrics__save_tb_folder": "curves/here"}
+        steps = self.train(training__steps=6, **settings)
+        curves = self.read(folder="curves/here")
+        self.assertEqual(list(self.assert_point(curves, steps[5:6])), ["tflops"])
+        again = self.train(training__steps=3, debug__seed=7, **settings)[6:]
+        self.assertEqual(len(list((self.folder / "run" / "curves/here").iterdir())), 2)
+        losses = self.read(folder="curves/here")["loss_metrics/global_avg_loss"]
         self.assertEqual(list(losses), [1, 2, 3])
         for step in again:
             self.assertAlmostEqual(losses[step["step"]], step["loss"], delta=2e-7 * step["loss"])

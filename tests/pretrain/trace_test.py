@@ -16,7 +16,10 @@ MESHES = {"dp_shard": {}, "tp": {"parallelism__tensor_parallel_degree": 2}, "pp"
 
 class TraceTest(run.PretrainTest):
     def trained(self, name, **settings):
-        return self.steps_of(2, name, training__seq_len=64, **settings)
+        """The steps of a run, and its log."""
+        done = self.run_ranks(2, *self.small(name, training__seq_len=64, **settings))
+        self.assert_code(done, 0)
+        return self.steps(name), done.stderr
 
     def traces(self, name, step):
         return merge_traces.read(self.folder / name / "profile_traces" / f"step-{step:08}")
@@ -24,9 +27,10 @@ class TraceTest(run.PretrainTest):
     def test_traces_of_real_steps(self):
         for axis, settings in MESHES.items():
             with self.subTest(axis):
-                plain = self.trained(f"plain {axis}", **settings)
-                traced = self.trained(axis, profiling__enable_profiling=True, profiling__profile_freq=2, **settings)
-                self.assertEqual([step["loss"] for step in traced], [step["loss"] for step in plain])
+                traced, log = self.trained(axis, profiling__enable_profiling=True, profiling__profile_freq=2, **settings)
+                if axis == "pp":
+                    plain, _ = self.trained("plain", **settings)
+                    self.assertEqual([step["loss"] for step in traced], [step["loss"] for step in plain])
                 folders = sorted(path.name for path in (self.folder / axis / "profile_traces").iterdir())
                 self.assertEqual(folders, ["step-00000002", "step-00000004"])
                 traces = self.traces(axis, 4)
@@ -35,23 +39,25 @@ class TraceTest(run.PretrainTest):
                 self.check_names(axis, traces)
                 self.check_clock(traces)
                 self.check_memory(traces["rank-00000.json"], traced[3])
+                if axis == "tp":
+                    self.check_exposed(traced[1], log)
+                if axis == "dp_shard":
+                    self.check_merged(axis)
 
-    def test_the_log_has_the_exposed_time_of_each_collective(self):
-        done = self.run_ranks(2, *self.small(training__steps=2, parallelism__tensor_parallel_degree=2,
-                                             profiling__enable_profiling=True, profiling__profile_freq=2))
-        self.assert_code(done, 0)
-        text = re.search(r"exposed in step 2 on rank 0: (.*)", done.stderr)
-        self.assertIsNotNone(text, done)
+    def check_exposed(self, step, log):
+        """The log has the exposed time of each collective."""
+        text = re.search(r"exposed in step 2 on rank 0: (.*)", log)
+        self.assertIsNotNone(text, log)
         rows = {name: (float(ms), int(number)) for name, ms, number
                 in re.findall(r"([^;]+?) ([\d.e-]+) ms \((\d+)\)", text[1].replace("; ", ";"))}
         # Each of 4 layers, with a gather for the weights' gradients of the first products.
         numbers = {"tp all-gather of wq, wk, wv": 8, "tp reduce-scatter of wq, wk, wv": 4, "tp reduce-scatter of wo": 4,
                    "tp all-gather of wo": 4, "tp reduce-scatter of tok_embeddings": 1}
         self.assertEqual({name: rows[name][1] for name in numbers}, numbers, text[1])
-        exposed = self.steps()[-1]["time_ms"]["exposed"]
+        exposed = step["time_ms"]["exposed"]
         for group in ("tp", "world"):
             found = sum(ms for name, (ms, _) in rows.items() if name.startswith(group + " "))
-            self.assertTrue(0 < found < self.steps()[-1]["time_ms"]["total"], (found, exposed, text[1]))
+            self.assertTrue(0 < found < step["time_ms"]["total"], (found, exposed, text[1]))
 
     def check_names(self, axis, traces):
         for events in traces.values():
@@ -81,15 +87,14 @@ class TraceTest(run.PretrainTest):
         self.assertGreater(max(curve), 0.6 * step["memory_peak_gib"])
         self.assertLess(min(curve), max(curve))
 
-    def test_merged_trace(self):
-        self.trained("run", profiling__enable_profiling=True, profiling__profile_freq=4)
-        folder = self.folder / "run/profile_traces/step-00000004"
+    def check_merged(self, name):
+        folder = self.folder / name / "profile_traces/step-00000004"
         done = subprocess.run([run.SOURCE / "jobs/merge_traces.py", folder], capture_output=True, text=True)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         merged = json.loads((folder / "merged.json").read_text())["traceEvents"]
         self.assertEqual({event["pid"] for event in merged}, {0, 1})
-        self.assertEqual(len(merged), sum(map(len, self.traces("run", 4).values())))
-        self.check_faults(self.traces("run", 4))
+        self.assertEqual(len(merged), sum(map(len, self.traces(name, 4).values())))
+        self.check_faults(self.traces(name, 4))
         other = folder / "rank-00001.json"
         other.write_text(other.read_text().replace('"otherData":{"id":"', '"otherData":{"id":"9'))
         done = subprocess.run([run.SOURCE / "jobs/merge_traces.py", folder], capture_output=True, text=True)

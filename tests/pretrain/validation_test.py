@@ -16,8 +16,12 @@ LENGTH = 32
 NUM_TOKENS = 45 * LENGTH + 9  # 45 samples and a rest that is too short for one
 TOLERANCE = 1e-6  # relative, in float32
 
-CHOSEN = {name: LAYOUTS[name] for name in ("fsdp2", "ddp2", "tp2_async", "pp2", "cp2", "hsdp2x2", "pp2_zbv_tp2",
-                                           "pp2_interleaved", "cp2_fsdp2_ring")}
+CHOSEN = {name: LAYOUTS[name] for name in ("fsdp2", "ddp2", "tp2_async", "pp2_interleaved", "cp2_fsdp2_ring")}
+CHOSEN["pp2_zbv"] = (2, {PIPELINE: 2, SCHEDULE: "ZBVZeroBubble"})
+
+
+def numbers(steps):
+    return [(step["loss"], step["grad_norm"]) for step in steps]
 
 
 class Validation(run.PretrainTest):
@@ -49,39 +53,33 @@ class Validation(run.PretrainTest):
         saving = {"checkpoint__enable": True, "checkpoint__interval": 1}
         expected = self.validated(1, "one", **saving)
         self.assertEqual([step["step"] for step in expected if "validation_loss" in step], [2, 3])
+        loss = math.log(self.perplexity(self.folder / "one" / "checkpoint" / "step-00000003"))
+        self.assertAlmostEqual(expected[2]["validation_loss"] / loss, 1, delta=TOLERANCE)
         for step in expected[1:]:
-            loss = math.log(self.perplexity(self.folder / "one" / "checkpoint" / f"step-{step['step']:08}"))
-            self.assertAlmostEqual(step["validation_loss"] / loss, 1, delta=TOLERANCE)
             self.assertAlmostEqual(step["validation_perplexity"], math.exp(step["validation_loss"]), delta=1e-9)
             self.assertEqual(step["validation_tokens"], 45 * LENGTH)
             self.assertGreater(step["time_ms"]["validation"], 0)
-        without = self.validated(1, "without", validation__enable=False)
-        self.assertEqual([step["loss"] for step in without], [step["loss"] for step in expected])
-        self.assertEqual([step["grad_norm"] for step in without], [step["grad_norm"] for step in expected])
         runs = run.at_once([lambda name=name: self.validated(CHOSEN[name][0], name, **CHOSEN[name][1])
                             for name in CHOSEN], workers=2)
         for name, steps in zip(CHOSEN, runs):
             for one, other in zip(steps[1:], expected[1:]):
                 self.assertEqual(one["validation_tokens"], other["validation_tokens"], name)
                 self.assertAlmostEqual(one["validation_loss"] / other["validation_loss"], 1, delta=TOLERANCE, msg=name)
-
-    def test_training_repeats_bit_for_bit_on_meshes(self):
-        for num_ranks, layout in ((2, {PIPELINE: 2, SCHEDULE: "ZBVZeroBubble"}), (2, {SHARD: 2})):
-            name = f"{len(layout)}"
-            with_it, without = (self.validated(num_ranks, f"{name}{enable}", validation__enable=enable,
-                                               validation__freq=1, **layout) for enable in (True, False))
-            self.assertEqual([(step["loss"], step["grad_norm"]) for step in with_it],
-                             [(step["loss"], step["grad_norm"]) for step in without])
+        validated = dict(zip(CHOSEN, runs)) | {"one": expected}
+        for name, (num_ranks, layout) in {"one": (1, {}), "fsdp2": CHOSEN["fsdp2"], "pp2_zbv": CHOSEN["pp2_zbv"]}.items():
+            without = self.validated(num_ranks, f"without_{name}", validation__enable=False, **layout)
+            self.assertEqual(numbers(without), numbers(validated[name]), name)
 
     def test_some_batches_of_shorter_samples(self):
-        settings = {"validation__steps": 3, "validation__seq_len": 20, "validation__local_batch_size": 4,
-                    "checkpoint__enable": True, "checkpoint__interval": 3}
-        for num_ranks, layout in ((1, {}), (2, {TENSOR: 2}), (2, {CONTEXT: 2}), (2, {SHARD: 2})):
-            name = next(iter(layout), "one")
-            steps = self.validated(num_ranks, name, **settings, **layout)
-            self.assertEqual(steps[-1]["validation_tokens"], 3 * 4 * 20)
-            loss = math.log(self.perplexity(self.folder / name / "checkpoint" / "step-00000003", 20, 12))
-            self.assertAlmostEqual(steps[-1]["validation_loss"] / loss, 1, delta=TOLERANCE, msg=name)
+        settings = {"validation__steps": 3, "validation__seq_len": 20, "validation__local_batch_size": 4}
+        saving = {"checkpoint__enable": True, "checkpoint__interval": 3}
+        expected = self.validated(1, "one", **settings, **saving)[-1]
+        loss = math.log(self.perplexity(self.folder / "one" / "checkpoint" / "step-00000003", 20, 12))
+        self.assertAlmostEqual(expected["validation_loss"] / loss, 1, delta=TOLERANCE)
+        runs = {name: self.validated(2, name, **settings, **{name: 2})[-1] for name in (TENSOR, CONTEXT, SHARD)}
+        for name, step in ({"one": expected} | runs).items():
+            self.assertEqual(step["validation_tokens"], 3 * 4 * 20)
+            self.assertAlmostEqual(step["validation_loss"] / expected["validation_loss"], 1, delta=TOLERANCE, msg=name)
 
     def test_shorter_samples_of_documents(self):
         """Attention of the kernels, of plain operations and of other meshes sees the same documents before padding."""
@@ -91,7 +89,7 @@ class Validation(run.PretrainTest):
         records.write_text("".join(json.dumps({"tokens": self.stream[start:end]}) + "\n"
                                    for start, end in zip([0] + starts, starts)))
         self.tokenize(records, valid)
-        for length in (30, 24, 6):
+        for length in (30, 6):
             settings = {"validation__dataset_path": valid, "validation__seq_len": length, "training__steps": 1,
                         "training__attend_across_documents": False}
             expected = self.validated(1, f"plain{length}", debug__plain_operations=True, **settings)[-1]["validation_loss"]
@@ -111,19 +109,18 @@ class Validation(run.PretrainTest):
         records.write_text("".join(json.dumps({"tokens": self.stream[at:at + 100], "loss_mask": mask[at:at + 100]}) + "\n"
                                    for at in range(0, NUM_TOKENS, 100)))
         self.tokenize(records, valid)
-        settings = {"validation__dataset_path": valid, "checkpoint__enable": True, "checkpoint__interval": 3}
-        for num_ranks, layout in ((1, {}), (2, {SHARD: 2})):
-            name = next(iter(layout), "one")
-            step = self.validated(num_ranks, name, **settings, **layout)[-1]
+        settings = {"validation__dataset_path": valid}
+        one = self.validated(1, "one", checkpoint__enable=True, checkpoint__interval=3, **settings)[-1]
+        task, output = self.folder / "windows.jsonl", self.folder / "results.json"
+        task.write_text("".join(json.dumps({"tokens": self.stream[at * LENGTH:at * LENGTH + count + 1]}) + "\n"
+                                for at, count in enumerate(counted) if count > 0))
+        subprocess.run([EVAL, "--model", self.folder / "one", "--tasks", task, "--output", output], check=True,
+                       capture_output=True)
+        results = json.loads(output.read_text())["results"]["windows"]
+        loss = math.log(next(value for key, value in results.items() if key.startswith("token_perplexity")))
+        for step in (one, self.validated(2, "two", **{SHARD: 2}, **settings)[-1]):
             self.assertEqual(step["validation_tokens"], sum(counted))
-            task, output = self.folder / "windows.jsonl", self.folder / "results.json"
-            task.write_text("".join(json.dumps({"tokens": self.stream[at * LENGTH:at * LENGTH + count + 1]}) + "\n"
-                                    for at, count in enumerate(counted) if count > 0))
-            subprocess.run([EVAL, "--model", self.folder / name, "--tasks", task, "--output", output], check=True,
-                           capture_output=True)
-            results = json.loads(output.read_text())["results"]["windows"]
-            loss = math.log(next(value for key, value in results.items() if key.startswith("token_perplexity")))
-            self.assertAlmostEqual(step["validation_loss"] / loss, 1, delta=TOLERANCE, msg=name)
+            self.assertAlmostEqual(step["validation_loss"] / loss, 1, delta=TOLERANCE)
 
     def test_batches_without_a_counted_token_give_no_result(self):
         records, valid = self.folder / "masked.jsonl", self.folder / "masked.h5"
@@ -155,7 +152,7 @@ class Validation(run.PretrainTest):
                                 (["tiny.h5 and ", "other.h5 were made with different tokenizers: bytes"],
                                  {"validation__dataset_path": other}),
                                 (["validation.dataset_path is not set"], {})):
-            done = self.run_ranks(2, *self.small(validation__enable=True, **settings))
+            done = self.run_ranks(1, *self.small(validation__enable=True, **settings))
             self.assert_one_error(done, 2, *parts)
 
 
