@@ -162,16 +162,6 @@ TEST_F(Algorithms, ThatFailAreNamed) {
                  "bf16 [32, 32] x [32, 32] added to fp32 [32, 32]");
 }
 
-TEST_F(Algorithms, StayTheSameInAGraph) {
-    Multiplier multiplier;
-    fake_gpus().captures = 1;
-    gradient.run(multiplier);
-    fake_gpus().captures = 0;
-    gradient.run(multiplier);
-    EXPECT_EQ(fake_cublaslt().num_questions, 1);
-    gradient.expect_products(2);
-}
-
 TEST_F(Algorithms, HaveAWorkspaceOfTheGivenAllocator) {
     std::vector<size_t> asked;
     const auto allocate = [&](size_t bytes) {

@@ -112,39 +112,6 @@ TEST(Problem, KnowsTheAlignmentOfPointers) {
     EXPECT_EQ(problem.alignment_bias, 4);
 }
 
-TEST(Problem, EachFieldMakesAnotherProblem) {
-    Memory memory;
-    const Problem whole = operands_of({.c = by_rows<void>(memory.c, 4, 4),
-                                       .a = by_rows<const void>(memory.a, 4, 4),
-                                       .b = by_rows<const void>(memory.b, 4, 4)})
-                              .problem;
-    const auto differs = [&](auto change) {
-        Problem other = whole;
-        change(other);
-        return other != whole;
-    };
-    EXPECT_TRUE(differs([](Problem& p) { p.type_a = ElementType::Float32; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.type_b = ElementType::Float32; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.scales = ScaleMode::Block; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.fast_sums = true; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.result_type = ElementType::Float32; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.transpose_a = !p.transpose_a; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.transpose_b = !p.transpose_b; }));
-    EXPECT_TRUE(differs([](Problem& p) { ++p.m; }));
-    EXPECT_TRUE(differs([](Problem& p) { ++p.n; }));
-    EXPECT_TRUE(differs([](Problem& p) { ++p.k; }));
-    EXPECT_TRUE(differs([](Problem& p) { ++p.stride_a; }));
-    EXPECT_TRUE(differs([](Problem& p) { ++p.stride_b; }));
-    EXPECT_TRUE(differs([](Problem& p) { ++p.stride_d; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.addend = Addend::Another; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.bias = true; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.alignment_a = 16; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.alignment_b = 16; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.alignment_c = 16; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.alignment_d = 16; }));
-    EXPECT_TRUE(differs([](Problem& p) { p.alignment_bias = 16; }));
-}
-
 TEST(Problem, RefusesInvalidProducts) {
     Memory memory;
     const Product good{.c = by_rows<void>(memory.c, 6, 4),

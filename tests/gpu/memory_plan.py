@@ -4,7 +4,7 @@ its candidates need, from the fastest, and marks the first that fits. CASES of t
 GPUs of 80 GB (H100) and 141 GB (H200); memory_plan_test.py compares them, and the figures with a run over stand-ins.
 
 A candidate needs its states (planned_bytes in lib/tools/plan/rank_trace.cpp: weights, their copies for computation,
-gradients, moments), the tensors that every layer keeps for backward (Tape in lib/numerics/model/layer.h), and the larger of what
+gradients, moments), the tensors that every layer keeps for backward (Tape in lib/numerics/model/block.h), and the larger of what
 one layer and the head need for themselves while they compute.
 usage: memory_plan.py [--gb GB ...]
 """

@@ -115,7 +115,7 @@ PARTS = {
     "train.losses": training("losses on the GPU and on the processor", "Train", "losses_equal_the_cpus",
                              "a_graph_reads_the_documents_of_each_step",
                              "a_graph_changes_no_loss_with_the_attention_of_long_samples",
-                             "recompute_and_a_search_change_no_loss"),
+                             "recompute_changes_no_loss"),
     "train.types": training("the same in narrow types", "Train", "bfloat16_stays_within_tolerance",
                             "float8_stays_within_tolerance_and_a_graph_changes_no_bit"),
     "train.bits": training("runs on the GPU that have equal bits", "Train", "deterministic_runs_repeat_every_bit",

@@ -89,17 +89,17 @@ void expect_each(const std::map<std::string, std::string>& found, const Names& n
 }
 
 TEST(Place, OneRankCutsNothing) {
-    for (const auto& [role, placement] : placements(mesh_of(1, 1, 1, 1))) EXPECT_EQ(placement, "");
+    for (const auto& [name, placement] : placements(mesh_of(1, 1, 1, 1))) EXPECT_EQ(placement, "");
 }
 
 TEST(Place, ShardsCutRowsOfEverything) {
-    for (const auto& [role, placement] : placements(mesh_of(1, 1, 3, 1))) {
+    for (const auto& [name, placement] : placements(mesh_of(1, 1, 3, 1))) {
         EXPECT_EQ(placement, "dp_shard x cp:0/3");
     }
 }
 
 TEST(Place, ReplicasSumEverything) {
-    for (const auto& [role, placement] : placements(mesh_of(1, 4, 1, 1))) {
+    for (const auto& [name, placement] : placements(mesh_of(1, 4, 1, 1))) {
         EXPECT_EQ(placement, "+ dp_replicate/1");
     }
 }

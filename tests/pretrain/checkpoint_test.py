@@ -51,9 +51,14 @@ class Saving(saved.SavedTest):
         self.assertIn("4 steps are done", done.stderr)
         self.assertIn("checkpoint.load_only saves nothing", done.stderr)
         self.assertEqual(self.whole_steps(), [2, 4])
+        self.numbers()
 
     def test_a_run_that_reaches_its_time_limit_is_saved(self):
-        done = self.train(1, training__steps=100000, training__max_time="2s", checkpoint__interval=100000,
+        self.run_to_time_limit()
+        self.run_to_time_limit()  # and the next process resumes there
+
+    def run_to_time_limit(self):
+        done = self.train(2, training__steps=100000, training__max_time="2s", checkpoint__interval=100000,
                           lr_scheduler__total_steps=100000)
         self.assertIn("s remain of training.max_time = 2s", done.stderr)
         self.assertEqual(self.whole_steps()[-1], len(self.numbers()))

@@ -1,5 +1,5 @@
-"""Mistakes of the user: each ends soon with exit code 2 and one message with numbers and a remedy, on any number of
-ranks."""
+"""Mistakes of the user: each ends soon with exit code 2 and one message with numbers and a remedy, on one rank, and one
+of each kind on two."""
 import json
 import os
 import unittest

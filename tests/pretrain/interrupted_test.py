@@ -14,7 +14,7 @@ import saved
 FAILPOINTS = pathlib.Path(os.environ["ARGOSY_FAILPOINTS"])
 # (stage, number of ranks): two where ranks may be at different stages. checkpoint.killed kills at each place of a save.
 STAGES = [("step_started", 2), ("shard_laid_out", 1), ("shard_half_written", 2), ("shard_finished", 2), ("manifest_written", 2),
-          ("before_rename", 1), ("after_rename", 1), ("before_retention", 1)]
+          ("before_rename", 1), ("after_rename", 2), ("before_retention", 1)]
 RANDOM_KILLS = 4
 LONG = 60  # steps of a run that is killed several times
 # A save slow enough for a signal to arrive within it, and fast enough for the test: some seconds in total.

@@ -13,7 +13,7 @@ from terminal import Terminal
 
 FOREVER = {"training__steps": 1000000, "lr_scheduler__warmup_steps": 0, "optimizer__lr": 1e-4,
            "checkpoint__interval": 1000000}
-LONG_STEP = {"training__seq_len": 2048, "training__local_batch_size": 4}  # more than a second on a core
+LONG_STEP = {"training__seq_len": 2048, "training__local_batch_size": 8}  # more than a second on a core
 STARTS = 4
 START_SECONDS = 2
 LEAVES_SECONDS = 10

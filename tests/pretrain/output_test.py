@@ -210,7 +210,7 @@ class Metrics(run.PretrainTest):
     def test_folder_of_events_that_cannot_be_written(self):
         os.makedirs(self.folder / "run")
         (self.folder / "run" / "tb").write_text("in the way")
-        done = self.run_ranks(1, *self.small(metrics__enable_tensorboard=True))
+        done = self.run_ranks(2, *self.small(metrics__enable_tensorboard=True))
         self.assert_one_error(done, 2, str(self.folder / "run" / "tb"), "Set job.dump_folder")
 
     def test_metrics_of_another_run_are_reported(self):

@@ -179,6 +179,7 @@ class PretrainTest(unittest.TestCase):
         """Makes the runs that all tests of the class read, in setUpClass: its folder is `shared`."""
         test = cls()
         test.folder = cls.shared
+        cls.addClassCleanup(test.doCleanups)
         return test
 
     def setUp(self):

@@ -28,8 +28,8 @@ class TraceTest(run.PretrainTest):
         for axis, settings in MESHES.items():
             with self.subTest(axis):
                 traced, log = self.trained(axis, profiling__enable_profiling=True, profiling__profile_freq=2, **settings)
-                if axis == "pp":
-                    plain, _ = self.trained("plain", **settings)
+                if axis != "dp_shard":
+                    plain, _ = self.trained(f"plain_{axis}", **settings)
                     self.assertEqual([step["loss"] for step in traced], [step["loss"] for step in plain])
                 folders = sorted(path.name for path in (self.folder / axis / "profile_traces").iterdir())
                 self.assertEqual(folders, ["step-00000002", "step-00000004"])

@@ -52,7 +52,15 @@ TEST(Scalars, OfOlderVersionsHaveALossScaleThatIsNullExceptInFloat16) {
         return parse_scalars("{\"loss_scale\":" + scale + "," + text.substr(1), "here");
     };
     EXPECT_EQ(with_scale("null"), sample_scalars());
-    EXPECT_TRUE(with_scale("{\"scale\":65536.0,\"good_steps\":12}").has_loss_scale);
+    const std::string in_float16 = "{\"loss_scale\":{\"scale\":65536.0,\"good_steps\":12}," + text.substr(1);
+    EXPECT_TRUE(parse_scalars(in_float16, "here").has_loss_scale);
+    EXPECT_ERROR(parts_to_resume({}, {}, {.step = 7, .state = in_float16}), UserError, "step 7", "float16",
+                 "checkpoint.initial_load_path");
+    config::JobConfig config;
+    config.checkpoint.initial_load_model_only = false;
+    EXPECT_ERROR(parts_to_begin_with(config, checkpoint::Description{.state = in_float16}, "DIR/step-7"),
+                 UserError, "DIR/step-7", "float16");
+    EXPECT_NO_THROW(parts_to_begin_with({}, checkpoint::Description{.state = in_float16}, "DIR/step-7"));
 }
 
 /// The log of a resume with 5 steps of warm-up, from a step with this state.

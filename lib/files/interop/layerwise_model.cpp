@@ -87,7 +87,7 @@ void LayerwiseModel::run_unit(int64_t unit, std::span<const model::Batch> batche
     const ops::RopeTable positions = model::rope_table(spec_, longest, options_.dtype(wide));
     for (size_t i = 0; i < batches.size(); ++i) {
         const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
-        const model::Block block(spec_, unit - 1, axis_, context_, rope);
+        const model::Block block(spec_, axis_, context_, rope);
         model::Tape tape;
         streams[i] = block.forward(weights, streams[i], batches[i], model::RecomputeMode::Full, tape);
     }

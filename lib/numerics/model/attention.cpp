@@ -12,13 +12,7 @@ namespace argosy::model {
 using ops::SumOver;
 
 void AttentionTape::drop(RecomputeMode mode) {
-    for (ops::Operand* cheap : {&input, &output}) {
-        if (mode == RecomputeMode::None) {
-            cheap->keep_for_sums_over_rows();
-        } else {
-            *cheap = {};
-        }
-    }
+    drop_casts({&input, &output}, mode);
     if (mode == RecomputeMode::None) return;
     if (q_norm.inverse_rms.defined()) {
         q.reset();

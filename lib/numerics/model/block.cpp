@@ -6,9 +6,9 @@ using ops::SumOver;
 
 namespace {
 
-BlockPlaces places_of(const ModelSpec& spec, int64_t layer) {
+BlockPlaces places_of(const ModelSpec& spec) {
     Unit unit;
-    return declare_block(spec, layer, unit);
+    return declare_block(spec, /*layer=*/0, unit);
 }
 
 }  // namespace
@@ -36,9 +36,9 @@ BlockPlaces declare_block(const ModelSpec& spec, int64_t layer, Unit& unit) {
     return places;
 }
 
-Block::Block(const ModelSpec& spec, int64_t layer, const TensorAxis& axis, const ContextAxis& context,
+Block::Block(const ModelSpec& spec, const TensorAxis& axis, const ContextAxis& context,
              const ops::RopeTable& rope)
-    : Block(spec, places_of(spec, layer), axis, context, rope) {}
+    : Block(spec, places_of(spec), axis, context, rope) {}
 
 Block::Block(const ModelSpec& spec, const BlockPlaces& places, const TensorAxis& axis,
              const ContextAxis& context, const ops::RopeTable& rope)

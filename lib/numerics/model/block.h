@@ -30,14 +30,14 @@ struct BlockPlaces {
     AttentionPlaces attention;
     FeedForwardPlaces feed_forward;
 };
-/// Declares the parameters of a block. The order of a unit's parameters is that in which norms add them up,
-/// so it does not change: biases and norms of heads come after all matrices.
+/// Declares the parameters of a block. The order of a unit's parameters is that in which norms add them up:
+/// biases and norms of heads come after all matrices.
 BlockPlaces declare_block(const ModelSpec& spec, int64_t layer, Unit& unit);
 
 class Block : public Layer {
   public:
     /// REQUIRES: the axes and rope outlive the block.
-    Block(const ModelSpec& spec, int64_t layer, const TensorAxis& axis, const ContextAxis& context,
+    Block(const ModelSpec& spec, const TensorAxis& axis, const ContextAxis& context,
           const ops::RopeTable& rope);
 
     at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,

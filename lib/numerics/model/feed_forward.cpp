@@ -10,15 +10,7 @@ namespace argosy::model {
 
 using ops::SumOver;
 
-void FeedForwardTape::drop(RecomputeMode mode) {
-    for (ops::Operand* cheap : {&input, &activation}) {
-        if (mode == RecomputeMode::None) {
-            cheap->keep_for_sums_over_rows();
-        } else {
-            *cheap = {};
-        }
-    }
-}
+void FeedForwardTape::drop(RecomputeMode mode) { drop_casts({&input, &activation}, mode); }
 
 void FeedForwardPlaces::declare_matrices(const ModelSpec& spec, int64_t layer, Unit& unit) {
     const double deviation = residual_deviation(layer);

@@ -37,7 +37,7 @@ class FeedForward {
     FeedForward(const ModelSpec& spec, const FeedForwardPlaces& places, const TensorAxis& axis)
         : spec_(spec), places_(places), axis_(axis) {}
 
-    // As those of Attention. `activation_summed`: `summed` of the activation's cast.
+    // They do what Attention's functions do. `activation_summed`: `summed` of the activation's cast.
     void fill(const Weights& weights, const at::Tensor& x, ops::SumOver summed,
               ops::SumOver activation_summed, FeedForwardTape& tape) const;
     at::Tensor add_to(const at::Tensor& x, const Weights& weights, const FeedForwardTape& tape) const;

@@ -17,6 +17,7 @@ namespace argosy::model {
 struct HeadPlaces {
     Place norm, output;
 };
+/// Declares the final norm and the matrix of the output, which may be the tied table.
 HeadPlaces declare_head(const ModelSpec& spec, Unit& unit);
 
 class Head {
@@ -81,7 +82,7 @@ at::Tensor head_targets(const Batch& batch);
 
 // The embedding: maps tokens to the residual stream.
 
-/// The place of the table.
+/// Declares the table. Returns its place.
 Place declare_embedding(const ModelSpec& spec, Unit& unit);
 
 class Embedding : public Layer {

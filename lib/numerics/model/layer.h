@@ -7,6 +7,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <initializer_list>
 
 #include "model/parameter.h"
 #include "model/tensor_axis.h"
@@ -44,6 +45,17 @@ enum class RecomputeMode {
     Selective,
     Full,  // all tensors but the block's input
 };
+
+/// Empties the inputs of products that a mode drops; of those that stay, frees what only forward reads.
+inline void drop_casts(std::initializer_list<ops::Operand*> inputs, RecomputeMode mode) {
+    for (ops::Operand* input : inputs) {
+        if (mode == RecomputeMode::None) {
+            input->keep_for_sums_over_rows();
+        } else {
+            *input = {};
+        }
+    }
+}
 
 struct Tape;  // block.h: what a layer keeps from forward to backward
 

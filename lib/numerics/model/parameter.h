@@ -24,7 +24,7 @@ namespace argosy::model {
 /// input. If a join's parameters are adjacent in memory too, one matrix product computes all of them.
 struct Place {
     int first = -1, count = 0;  // numbers in the unit; none: the layer has no such parameter
-    const char* layers = "";    // whose weights these are, for plans: "wo", "wq, wk, wv"; empty for a norm
+    const char* layers = "";    // whose weights these are, in plans: "wo", "wq, wk, wv"; empty for a norm
 
     bool is_join() const { return count > 1; }
     explicit operator bool() const { return count > 0; }

@@ -116,6 +116,8 @@ std::string version_text() {
 
 const char* name(ElementType type) {
     switch (type) {
+        case ElementType::Float16:
+            return "fp16";
         case ElementType::BFloat16:
             return "bf16";
         case ElementType::Float32:

@@ -74,8 +74,8 @@ at::Tensor Executor::run(std::span<const model::Batch> microbatches, double loss
     // 1. make the weight a scalar tensor [], so that a recorded graph can read a new value in each step
     const auto type = ops::accumulation_type(model_.precision().compute);
     const at::Tensor weight = at::full({}, loss_weight, at::TensorOptions(model_.device()).dtype(type));
-    // 2. use graphs from the second run on: the first run connects ranks, and chooses and times algorithms,
-    //    which a graph cannot record
+    // 2. use graphs from the second run on: the first run connects ranks, and chooses algorithms, which a
+    //    graph cannot record
     const bool has_run = std::exchange(has_run_, true);
     const bool graphs = options_.graphs && has_run && gpu::holds(weight);
     // 3. run each part over its own microbatches and add up the losses

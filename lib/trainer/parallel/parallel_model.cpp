@@ -50,8 +50,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         } else if (unit + 1 == placement.units.size()) {
             own_stage.head.emplace(spec_, *axis_, options.tensor.gather_logits);
         } else {
-            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, static_cast<int64_t>(unit) - 1,
-                                                                      *axis_, *context_, rope_));
+            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, *context_, rope_));
         }
         add_unit(placement, static_cast<int>(unit), mesh, options, use);
     }

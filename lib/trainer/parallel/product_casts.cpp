@@ -64,7 +64,8 @@ std::optional<double> min_width_of_gain(const ops::Recipe& recipe) {
 }
 
 std::string layer_name(const model::Parameter& parameter) {
-    if (parameter.is_table && parameter.is_projection) return parameter.place.layers;
+    if (parameter.is_table && parameter.is_projection)
+        return parameter.place.layers;  // its own name is the embedding's
     return parameter.spec.name.substr(0, parameter.spec.name.rfind('.'));
 }
 

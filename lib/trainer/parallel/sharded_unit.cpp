@@ -89,7 +89,7 @@ void ShardedUnit::gather() {
                            .in = ops::for_transfer(parameter.compute())});
             weights_.tensors[numbers[i]] = unpadded(whole, parameter);
         }
-        weights_.joined.merge(layout.joined(buffer));
+        for (const auto& [first, all] : layout.joined(buffer)) weights_.joined.insert_or_assign(first, all);
     }
     gathering_ = group_.submit(ops);
 }

@@ -47,7 +47,7 @@ class UnitLayout {
     int64_t num_elements_ = 0;
 };
 
-/// Joined tensors of an unsharded unit's parameters ; missing where the parameters of a join are not
+/// Joined tensors of an unsharded unit's parameters; missing where the parameters of a join are not
 /// adjacent in memory.
 struct JoinedMemory {
     model::Joined weights, gradients;
@@ -78,7 +78,7 @@ class UnitMemory {
     ModelUse use_;
     std::set<int> in_float8_;
     std::map<int, ParameterMemory> joins_;  // by the number of their first parameter
-    std::map<int, at::Tensor> scales_;      // of joins in float8 whose parameters lie apart
+    std::map<int, at::Tensor> scales_;      // of what is in float8 and not in joins_
 };
 
 }  // namespace argosy::parallel

@@ -111,10 +111,20 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldSlab& 
     held.elements.copy_(elements);
 }
 
+void refuse_float16(const std::string& state, const std::string& place) {
+    if (!parse_scalars(state, place).has_loss_scale) return;
+    throw UserError(
+        "{} was saved by a run that computed in float16, which this version does not; begin a new run with "
+        "its "
+        "weights (checkpoint.initial_load_path)",
+        place);
+}
+
 }  // namespace
 
 LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
                             const checkpoint::Description& description) {
+    refuse_float16(description.state, fmt::format("step {}", description.step));
     LoadedParts parts = all_but_excluded(config.checkpoint);
     if (!description.model_only || !parts.optimizer) return parts;
     parts.optimizer = false;
@@ -134,6 +144,7 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
     if (config.checkpoint.initial_load_model_only) return {};
     const LoadedParts parts = all_but_excluded(config.checkpoint);
     const bool has_state = description && description->state != "{}";
+    if (has_state) refuse_float16(description->state, place);
     if (has_state && (!description->model_only || !parts.optimizer)) return parts;
     throw UserError(
         "{} holds {}, but checkpoint.initial_load_model_only = false needs the whole state; set it to true",
@@ -143,12 +154,6 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
 train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,
                                 const LoadedParts& parts, RunState& state) {
     const Scalars scalars = parse_scalars(description.state, place);
-    if (scalars.has_loss_scale) {
-        throw UserError(
-            "{} was saved by a run that computed in float16, which this version does not; begin a new run "
-            "with its weights (checkpoint.initial_load_path)",
-            place);
-    }
     train::Position position;
     if (parts.optimizer) state.restore_optimizer(scalars);
     if (parts.dataloader) {

@@ -28,7 +28,7 @@ struct Scalars {
     std::string data = {};    // data::Loader::fingerprint(); empty: unknown
     int64_t num_updates = 0;  // number of AdamW's updates: all steps except skipped ones
     int64_t lr_schedule = train::LrSchedule::kVersion;
-    bool has_loss_scale = false;  // read only: of a run in float16, which older versions had
+    bool has_loss_scale = false;  // of a run in float16, as older versions had; never written
     train::UpdateGuard::State guard;
     bool operator==(const Scalars&) const = default;
 };

@@ -90,8 +90,8 @@ uint32_t reductions_of(const Problem& problem) {
            CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
 }
 
-/// Whether the algorithm may read an addend that is not C itself, if the problem has one. cuBLASLt's search
-/// does not see the addresses.
+/// Whether the algorithm may read an addend that is not C itself, if the problem has one. cuBLASLt's
+/// heuristic does not see the addresses.
 bool takes_addend(const cublasLtMatmulAlgo_t& algorithm, const Problem& problem) {
     if (problem.addend != Addend::Another) return true;
     int32_t supported = 0;
@@ -102,7 +102,7 @@ bool takes_addend(const cublasLtMatmulAlgo_t& algorithm, const Problem& problem)
            supported != 0;
 }
 
-/// Returns conditions for cuBLASLt's search: workspace, alignments, and how parts of a sum are added up.
+/// Returns conditions for cuBLASLt's heuristic: workspace, alignments, and how parts of a sum are added up.
 cublasLtMatmulPreferenceOpaque_t preference_for(const Problem& problem, size_t workspace_bytes) {
     cublasLtMatmulPreferenceOpaque_t made;
     check(cublasLtMatmulPreferenceInit(&made), "cublasLtMatmulPreferenceInit");
