@@ -68,11 +68,11 @@ TEST(Names, AreHuggingFaces) {
                                                layer + "self_attn.k_proj.bias",
                                                layer + "self_attn.v_proj.bias",
                                                layer + "self_attn.o_proj.bias",
+                                               layer + "self_attn.q_norm.weight",
+                                               layer + "self_attn.k_norm.weight",
                                                layer + "mlp.gate_proj.bias",
                                                layer + "mlp.up_proj.bias",
                                                layer + "mlp.down_proj.bias",
-                                               layer + "self_attn.q_norm.weight",
-                                               layer + "self_attn.k_norm.weight",
                                                "model.norm.weight",
                                                "lm_head.weight"}));
     EXPECT_EQ(ours[7], "layers.11.feed_forward.w1.weight");

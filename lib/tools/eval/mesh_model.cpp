@@ -303,7 +303,7 @@ std::vector<GeneratedText> MeshModel::generate(const tokenizer::Tokenizer& token
                                                const GenerateOptions& options, int64_t max_tokens,
                                                const Progress& progress) {
     const size_t num_parts = context_.mesh.degree(layout::kDataAxes);
-    return observe::explained(kLessForTexts, [&] {
+    return observe::explained(less_for_texts(contexts.size()), [&] {
         std::vector<Tokens> own;
         for (size_t i = context_.mesh.index(layout::kDataAxes); i < contexts.size(); i += num_parts) {
             own.push_back(contexts[i]);

@@ -89,7 +89,7 @@ class LayerwiseScoring : public ScoringModel {
     std::vector<GeneratedText> generate(const tokenizer::Tokenizer& tokenizer,
                                         std::span<const Tokens> contexts, const GenerateOptions& options,
                                         int64_t max_tokens, const Progress& progress) override {
-        return observe::explained(kLessForTexts, [&] {
+        return observe::explained(less_for_texts(contexts.size()), [&] {
             ResidentModel model(model_, max_tokens, num_side_by_side(options_, contexts.size()));
             return continue_contexts(model, tokenizer, contexts, options, options_.score.batch.num_tokens,
                                      until_stopped(progress));

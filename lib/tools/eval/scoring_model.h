@@ -46,8 +46,10 @@ int num_side_by_side(const ScoringOptions& options, size_t num_contexts);
 
 // What needs less memory, for the error after it ran out.
 inline constexpr const char* kLessForScores = "a smaller --batch-tokens or --max-length; --dtype bf16";
-inline constexpr const char* kLessForTexts =
-    "a smaller --max-new-tokens, --batch-size, --batch-tokens or --max-length; --dtype bf16";
+inline const char* less_for_texts(size_t num_texts) {
+    if (num_texts == 1) return "a smaller --max-new-tokens; --dtype bf16";
+    return "a smaller --batch-size, --batch-tokens, --max-new-tokens or --max-length; --dtype bf16";
+}
 
 /// If memory runs out, the error names the options that need less.
 class ScoringModel {
