@@ -21,7 +21,7 @@
 
 namespace argosy::model {
 
-/// What attention keeps from forward to backward for one microbatch; each tensor has a slot.
+/// The tensors that attention keeps from forward to backward for one microbatch; each has a slot.
 struct AttentionTape {
     // Inputs of products: cast if one cast serves both of their products, else the matrices themselves.
     ops::Operand input;  // [rows, dim], normalised

@@ -15,7 +15,7 @@
 
 namespace argosy::model {
 
-/// What the feed-forward half keeps from forward to backward for one microbatch; each tensor has a slot.
+/// The tensors that this half keeps from forward to backward for one microbatch; each has a slot.
 struct FeedForwardTape {
     ops::Operand input;  // [rows, dim], normalised; cast as in AttentionTape
     at::Tensor inverse_rms;
