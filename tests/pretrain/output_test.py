@@ -211,7 +211,10 @@ class Metrics(run.PretrainTest):
         os.makedirs(self.folder / "run")
         (self.folder / "run" / "tb").write_text("in the way")
         done = self.run_ranks(2, *self.small(metrics__enable_tensorboard=True))
-        self.assert_one_error(done, 2, str(self.folder / "run" / "tb"), "Set job.dump_folder")
+        self.assert_code(done, 2)
+        self.assertEqual(len(done.errors), 1, done)
+        for part in (str(self.folder / "run" / "tb"), "Set job.dump_folder"):
+            self.assertIn(part, done.errors[0])
 
     def test_metrics_of_another_run_are_reported(self):
         for first in (0, 4):
