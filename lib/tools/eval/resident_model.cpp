@@ -58,8 +58,8 @@ class KeyValueCache : public model::ContextAxis {
   private:
     const std::vector<Segment>& segments_;
     int64_t num_sequences_, max_tokens_;
-    mutable at::Tensor keys_,
-        values_;  // [sequences, max_tokens, kv_heads * head_dim], from the first call on
+    /// [sequences, max_tokens, kv_heads * head_dim]; undefined before the first call.
+    mutable at::Tensor keys_, values_;
 };
 
 namespace {
