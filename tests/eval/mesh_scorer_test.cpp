@@ -139,7 +139,7 @@ void compare(const std::string& family, at::ScalarType type, double tolerance,
 /// Also with fewer windows than ranks, and with the same scorer again.
 TEST(MeshScorer, FindsTheScoresOfOneProcess) {
     compare("llama3", at::kDouble, 1e-12, {1, 3, 17});
-    compare("mistral", at::kDouble, 1e-12, {17});
+    compare("olmo3", at::kDouble, 1e-12, {17});
 }
 
 TEST(MeshScorer, FindsThemInFloat32) {

@@ -62,7 +62,7 @@ model::ModelSpec tiny_spec(const std::string& name) {
                           .max_context = 4097};
     spec.tied_embeddings = name == "llama_tied" || name == "qwen2";
     spec.qkv_bias = name == "qwen2";
-    spec.qk_norm = name == "qwen3";
+    if (name == "qwen3") spec.qk_norm = model::QkNorm::Heads;
     if (name == "llama_tied") spec.rope_scaling = model::RopeScaling{.factor = 32};
     return spec;
 }

@@ -9,6 +9,7 @@
 #include "interop/conversions.h"
 #include "layout/param_spec.h"
 #include "model/units.h"
+#include "support/reference.h"
 
 namespace argosy::interop {
 namespace {
@@ -54,9 +55,7 @@ TEST_P(AgainstTransformers, TheExportIsItsOwnFile) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers,
-                         ::testing::Values("llama", "llama_tied", "llama_yarn", "qwen2", "qwen3",
-                                           "qwen3_linear", "mistral"),
+INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers, ::testing::ValuesIn(testing::Reference::names_of_all()),
                          [](const auto& model) { return model.param; });
 
 }  // namespace

@@ -109,7 +109,8 @@ TEST(HuggingFaceConfig, AMissingNumberOfKeyHeadsIsNotANullOne) {
         const char* type;
         int64_t missing;
     };
-    for (const auto& [type, missing] : {Case{"llama", 64}, {"mistral", 8}, {"qwen2", 32}, {"qwen3", 32}}) {
+    for (const auto& [type, missing] :
+         {Case{"llama", 64}, {"mistral", 8}, {"qwen2", 32}, {"qwen3", 32}, {"olmo2", 64}}) {
         json config = llama_8b();
         config["model_type"] = type;
         config["num_attention_heads"] = 64;
@@ -143,7 +144,7 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
     const std::vector<Refused> cases = {
         {{{"hidden_size", nullptr}}, {"config.json", "has no \"hidden_size\""}},
         {{{"model_type", nullptr}}, {"has no \"model_type\""}},
-        {{{"model_type", "mamba"}}, {"\"mamba\"", "llama, mistral, qwen2 and qwen3"}},
+        {{{"model_type", "mamba"}}, {"\"mamba\"", "llama, mistral, qwen2, qwen3, olmo2, olmo3"}},
         {{{"hidden_size", "wide"}}, {"\"hidden_size\" is \"wide\"", "not a whole number"}},
         {{{"num_hidden_layers", 2.5}}, {"\"num_hidden_layers\" is 2.5", "not a whole number"}},
         {{{"rms_norm_eps", "small"}}, {"\"rms_norm_eps\"", "not a number"}},
@@ -363,6 +364,42 @@ TEST(HuggingFaceConfig, WindowOfMistral) {
     EXPECT_EQ(differences(spec, read(config)), std::vector<std::string>{"sliding_window: 100 against none"});
 }
 
+TEST(HuggingFaceConfig, LayersOfOlmo) {
+    json config = llama_8b();
+    config["model_type"] = "olmo2";
+    config.erase("rms_norm_eps");
+    const ModelSpec olmo2 = read(config);
+    EXPECT_EQ(olmo2.norms, NormPlace::After);
+    EXPECT_EQ(olmo2.qk_norm, QkNorm::Together);
+    EXPECT_EQ(olmo2.norm_eps, 1e-5);
+    EXPECT_EQ(layer_spec(olmo2, 0), LayerSpec());
+    config["model_type"] = "olmo3";
+    ModelSpec olmo3 = read(config);
+    const LayerSpec windowed{.window = 4096};
+    for (const int64_t layer : {0, 1, 2, 4, 30}) EXPECT_EQ(layer_spec(olmo3, layer), windowed) << layer;
+    for (const int64_t layer : {3, 7, 31}) EXPECT_EQ(layer_spec(olmo3, layer), LayerSpec()) << layer;
+    // Only the layers without the window scale their frequencies.
+    config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2.0}};
+    olmo3 = read(config);
+    EXPECT_TRUE(layer_spec(olmo3, 0).rotates_as_windowed);
+    EXPECT_FALSE(layer_spec(olmo3, 3).rotates_as_windowed);
+    EXPECT_EQ(window_rope_frequencies(olmo3)[1], 2 * rope_frequencies(olmo3)[1]);
+
+    config["layer_types"] = std::vector<std::string>(32, "sliding_attention");
+    EXPECT_EQ(read(config).full_layer_period, 0);
+    for (int layer = 1; layer < 32; layer += 2) config["layer_types"][layer] = "full_attention";
+    EXPECT_EQ(read(config).full_layer_period, 2);
+    config["layer_types"][31] = "sliding_attention";
+    EXPECT_ERROR(read(config), UserError, "\"layer_types\"", "\"sliding_attention\" for layer 31",
+                 "every n-th");
+    config["layer_types"] = std::vector<std::string>(32, "full_attention");
+    config["sliding_window"] = nullptr;
+    EXPECT_EQ(read(config).sliding_window, std::nullopt);
+    EXPECT_EQ(read(json::parse(hugging_face_config(read(config)))), read(config));
+    config["layer_types"].push_back("full_attention");
+    EXPECT_ERROR(read(config), UserError, "33 entries");
+}
+
 TEST(HuggingFaceConfig, BiasesByFamily) {
     json config = llama_8b();
     config.merge_patch({{"attention_bias", true}, {"mlp_bias", true}});
@@ -373,7 +410,7 @@ TEST(HuggingFaceConfig, BiasesByFamily) {
     EXPECT_TRUE(qwen2.qkv_bias && !qwen2.output_bias && !qwen2.mlp_bias);
     config["model_type"] = "qwen3";
     const ModelSpec qwen3 = read(config);
-    EXPECT_TRUE(qwen3.qkv_bias && qwen3.output_bias && !qwen3.mlp_bias && qwen3.qk_norm);
+    EXPECT_TRUE(qwen3.qkv_bias && qwen3.output_bias && !qwen3.mlp_bias && qwen3.qk_norm == QkNorm::Heads);
 }
 
 // transformers 4.57.6 gave the attention factors.
@@ -417,7 +454,7 @@ std::vector<ModelSpec> every_preset() {
 
 TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
     std::vector<ModelSpec> specs = every_preset();
-    EXPECT_EQ(specs.size(), 31u);
+    EXPECT_EQ(specs.size(), 37u);
     ModelSpec linear = specs[0], yarn = specs[0];
     linear.rope_scaling = {.type = RopeScaling::Type::Linear, .factor = 2.5};
     linear.qkv_bias = linear.output_bias = linear.mlp_bias = true;
@@ -434,6 +471,7 @@ TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
         spec.norm_eps = 1.1e-6;  // no other key's default
         spec.rope_theta = 0.1 + 1e5;
         spec.max_context = 4097;
+        if (spec.window_rope_theta) spec.window_rope_theta = spec.rope_theta;
         for (const char* dtype : {"", "bfloat16"}) {
             EXPECT_EQ(parse_hugging_face_config(hugging_face_config(spec, dtype), "here"), spec) << spec.name;
         }
@@ -462,8 +500,11 @@ TEST(HuggingFaceConfig, OldAndNewReadersFindTheirKeys) {
 
 TEST(HuggingFaceConfig, AnUnknownArchitectureIsNotWritten) {
     ModelSpec spec = preset("llama3", "8B");
-    spec.qk_norm = true;
-    EXPECT_THROW(hugging_face_config(spec), UserError);
+    spec.qk_norm = QkNorm::Heads;
+    EXPECT_ERROR(hugging_face_config(spec), UserError, "LlamaForCausalLM", "norms of q and k");
+    spec = preset("olmo2", "1B");
+    spec.full_layer_period = 2;
+    EXPECT_ERROR(hugging_face_config(spec), UserError, "Olmo2ForCausalLM", "layers without the window");
 }
 
 TEST(HuggingFaceConfig, RefusesFilesThatAreNoConfig) {

@@ -64,12 +64,12 @@ TEST(Differences, NamesEachKeyWithBothValues) {
     ModelSpec b = a;
     b.dim = 2048;
     b.rope_scaling->factor = 32;
-    b.qk_norm = true;
+    b.qk_norm = QkNorm::Heads;
     const std::vector<std::string> found = differences(a, b);
     ASSERT_EQ(found.size(), 3U);
     EXPECT_EQ(found[0], "dim: 4096 against 2048");
     EXPECT_NE(found[1].find("rope_scaling: llama3, factor 8"), std::string::npos) << found[1];
-    EXPECT_EQ(found[2], "qk_norm: false against true");
+    EXPECT_EQ(found[2], "qk_norm: none against of each head");
 }
 
 /// The frequencies of a head of 16 elements, scaled.

@@ -18,22 +18,31 @@ at::Tensor norm(const ModelSpec& spec, const at::Tensor& x, const at::Tensor& we
 
 at::Tensor silu(const at::Tensor& x) { return x / (1 + (-x).exp()); }
 
+/// Every n-th layer of a model with such layers has no window.
+bool has_window(const ModelSpec& spec, int64_t layer) {
+    return spec.sliding_window &&
+           (spec.full_layer_period == 0 || layer % spec.full_layer_period != spec.full_layer_period - 1);
+}
+
 /// x [b, h, s, d]
-at::Tensor rotated(const ModelSpec& spec, const at::Tensor& x) {
+at::Tensor rotated(const ModelSpec& spec, int64_t layer, const at::Tensor& x) {
     const int64_t seq_len = x.size(2), half = x.size(3) / 2;
+    const double theta =
+        has_window(spec, layer) ? spec.window_rope_theta.value_or(spec.rope_theta) : spec.rope_theta;
     const at::Tensor exponents = at::arange(half, at::kDouble) / static_cast<double>(half);
-    const at::Tensor angles = at::arange(seq_len, at::kDouble).outer(1 / at::pow(spec.rope_theta, exponents));
+    const at::Tensor angles = at::arange(seq_len, at::kDouble).outer(1 / at::pow(theta, exponents));
     const at::Tensor twice = at::cat({angles, angles}, -1);
     const at::Tensor rotate_half = at::cat({-x.narrow(3, half, half), x.narrow(3, 0, half)}, -1);
     return x * twice.cos() + rotate_half * twice.sin();
 }
 
 /// q [b, h, s, d]; k, v [b, kv heads, s, d]
-at::Tensor attention(const ModelSpec& spec, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+at::Tensor attention(const ModelSpec& spec, int64_t layer, const at::Tensor& q, const at::Tensor& k,
+                     const at::Tensor& v) {
     const int64_t sharing = q.size(1) / k.size(1);
     const at::Tensor all = at::ones({q.size(2), q.size(2)}, at::kBool);
     at::Tensor hidden = all.triu(1);
-    if (spec.sliding_window) hidden = hidden.logical_or(all.tril(-*spec.sliding_window));
+    if (has_window(spec, layer)) hidden = hidden.logical_or(all.tril(-*spec.sliding_window));
     const at::Tensor scores =
         q.matmul(k.repeat_interleave(sharing, 1).transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
     return scores.masked_fill(hidden, -std::numeric_limits<double>::infinity())
@@ -52,25 +61,28 @@ at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64
         const at::Tensor product = input.matmul(weight(name + ".weight").t());
         return bias ? product + weight(name + ".bias") : product;
     };
-    const at::Tensor normed = norm(spec, x, weight("attention_norm.weight"));
-    const auto heads = [&](const std::string& name) {
-        return linear(normed, "attention." + name, spec.qkv_bias)
-            .view({x.size(0), x.size(1), -1, spec.head_dim})
-            .transpose(1, 2);
+    const bool after = spec.norms == NormPlace::After;
+    const auto norm_if = [&](bool has, const at::Tensor& input, const std::string& name) {
+        return has ? norm(spec, input, weight(name + ".weight")) : input;
     };
-    at::Tensor q = heads("wq"), k = heads("wk");
-    if (spec.qk_norm) {
-        q = norm(spec, q, weight("attention.q_norm.weight"));
-        k = norm(spec, k, weight("attention.k_norm.weight"));
-    }
-    const at::Tensor attended = attention(spec, rotated(spec, q), rotated(spec, k), heads("wv"));
+    const at::Tensor normed = norm_if(!after, x, "attention_norm");
+    const auto heads = [&](const std::string& name, const std::string& of_norm) {
+        at::Tensor y = linear(normed, "attention." + name, spec.qkv_bias);
+        const std::string norm_name = "attention." + of_norm;
+        y = norm_if(!of_norm.empty() && spec.qk_norm == QkNorm::Together, y, norm_name);
+        y = y.view({x.size(0), x.size(1), -1, spec.head_dim}).transpose(1, 2);
+        return norm_if(!of_norm.empty() && spec.qk_norm == QkNorm::Heads, y, norm_name);
+    };
+    const at::Tensor q = heads("wq", "q_norm"), k = heads("wk", "k_norm"), v = heads("wv", "");
+    const at::Tensor attended = attention(spec, layer, rotated(spec, layer, q), rotated(spec, layer, k), v);
     const at::Tensor joined = attended.transpose(1, 2).reshape({x.size(0), x.size(1), -1});
-    const at::Tensor middle = x + linear(joined, "attention.wo", spec.output_bias);
+    const at::Tensor output = linear(joined, "attention.wo", spec.output_bias);
+    const at::Tensor middle = x + norm_if(after, output, "attention_post_norm");
 
-    const at::Tensor m = norm(spec, middle, weight("ffn_norm.weight"));
+    const at::Tensor m = norm_if(!after, middle, "ffn_norm");
     const at::Tensor hidden =
         silu(linear(m, "feed_forward.w1", spec.mlp_bias)) * linear(m, "feed_forward.w3", spec.mlp_bias);
-    return middle + linear(hidden, "feed_forward.w2", spec.mlp_bias);
+    return middle + norm_if(after, linear(hidden, "feed_forward.w2", spec.mlp_bias), "ffn_post_norm");
 }
 
 at::Tensor plain_loss(const ModelSpec& spec, const NamedTensors& weights, const at::Tensor& x,

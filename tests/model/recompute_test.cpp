@@ -73,7 +73,8 @@ TEST_P(RecomputeTest, DropsWhatItSays) {
     TinyModel model(spec, type, 2, 17);
     const at::Tensor x = model.random.normal({34, spec.dim}, type);
     Tape tape;
-    Block(spec, model.axis, model.context, model.rope).forward(model.weights(1), x, model.batch, mode, tape);
+    Block(spec, /*layer=*/0, model.axis, model.context, model.rope)
+        .forward(model.weights(1), x, model.batch, mode, tape);
     EXPECT_TRUE(tape.input.is_same(x));
     for (const ops::Operand& cheap : {tape.attention.input, tape.attention.output, tape.feed_forward.input,
                                       tape.feed_forward.activation}) {
@@ -84,7 +85,9 @@ TEST_P(RecomputeTest, DropsWhatItSays) {
         EXPECT_EQ(product.defined(), mode == RecomputeMode::Selective);
     }
     // The tape keeps one form of q and k: with QK-norm the products before the norm.
-    EXPECT_EQ(tape.attention.q.defined(), mode == RecomputeMode::Selective && !spec.qk_norm);
+    EXPECT_EQ(tape.attention.q.defined(), mode == RecomputeMode::Selective && spec.qk_norm == QkNorm::None);
+    for (const at::Tensor& added : {tape.attention.added, tape.feed_forward.added})
+        EXPECT_EQ(added.defined(), mode == RecomputeMode::Selective && spec.norms == NormPlace::After);
 }
 
 INSTANTIATE_TEST_SUITE_P(Variants, RecomputeTest, ::testing::ValuesIn(variants()),

@@ -61,7 +61,7 @@ std::vector<ModelSpec> tiny_specs() {
     qwen2.name = "qwen2";
     qwen2.qkv_bias = qwen2.tied_embeddings = true;
     qwen3.name = "qwen3";
-    qwen3.qk_norm = true;
+    qwen3.qk_norm = QkNorm::Heads;
     qwen3.num_heads = 5;
     qwen3.num_kv_heads = 1;
     qwen3.head_dim = 10;
@@ -70,7 +70,13 @@ std::vector<ModelSpec> tiny_specs() {
     ModelSpec mistral = llama;
     mistral.name = "mistral";
     mistral.sliding_window = 3;
-    return {llama, tied, qwen2, qwen3, biased, mistral};
+    ModelSpec olmo3 = mistral;
+    olmo3.name = "olmo3";
+    olmo3.norms = NormPlace::After;
+    olmo3.qk_norm = QkNorm::Together;
+    olmo3.full_layer_period = 2;
+    olmo3.window_rope_theta = 50;
+    return {llama, tied, qwen2, qwen3, biased, mistral, olmo3};
 }
 
 TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, int64_t num_sequences,
@@ -93,7 +99,7 @@ TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, i
     const int64_t tokens = num_sequences * seq_len;
     batch = {random.integers({tokens}, 0, spec.vocab_size), random.integers({tokens}, -2, spec.vocab_size),
              num_sequences, seq_len};
-    rope = rope_table(spec, seq_len, ops::accumulation_type(type));
+    rope = rope_tables(spec, seq_len, ops::accumulation_type(type));
 }
 
 Weights TinyModel::weights(int unit) const {
@@ -116,7 +122,7 @@ at::Tensor TinyModel::loss_and_gradients(RecomputeMode mode, double scale) {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::make_unique<Embedding>(spec, axis));
     for (int64_t layer = 0; layer < spec.num_layers; ++layer)
-        layers.push_back(std::make_unique<Block>(spec, axis, context, rope));
+        layers.push_back(std::make_unique<Block>(spec, layer, axis, context, rope));
     const int num_layers = static_cast<int>(layers.size());
     std::vector<Tape> tapes(num_layers);
     at::Tensor x;

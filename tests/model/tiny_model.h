@@ -13,13 +13,12 @@
 #include "model/plain_model.h"
 #include "model/tensor_axis.h"
 #include "model/units.h"
-#include "ops/rope.h"
 #include "support/tensors.h"
 
 namespace argosy::model {
 
 /// Models with grouped queries and odd sizes: plain Llama, tied, QKV bias, QK-norm with a free head_dim,
-/// biases everywhere, a sliding window.
+/// biases everywhere, a sliding window, norms after each half with a window in every other layer.
 std::vector<ModelSpec> tiny_specs();
 
 struct TinyModel {
@@ -46,7 +45,7 @@ struct TinyModel {
     Batch batch;
     TensorAxis axis;
     ContextAxis context;
-    ops::RopeTable rope;
+    RopeTables rope;
 };
 
 }  // namespace argosy::model

@@ -44,6 +44,8 @@ TEST(FlopsPerToken, CountsTheKeysOfAWindow) {
     EXPECT_EQ(flops.noncausal - flops.causal, layers_width * (1024 - mean_keys));
     spec.sliding_window = 100000;
     EXPECT_EQ(flops_per_token(spec, 8192).causal, 51471998976);
+    spec.sliding_window = 1024, spec.full_layer_period = 4;  // 8 of 32 layers
+    EXPECT_EQ(all - flops_per_token(spec, 8192).noncausal, layers_width * 0.75 * (8192 - 1024));
 }
 
 }  // namespace

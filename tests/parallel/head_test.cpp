@@ -91,7 +91,7 @@ TEST(HeadOnRanks, GradientsByPiecesAreThoseOfOneDevice) {
     const OverlappedTensorAxis axis(world(), world(), SplitHead::kNumTokens);
     EXPECT_EQ(axis.pieces(axis.largest_share(SplitHead::kNumTokens)).size(), 2);
     SplitHead::Result found = head.run(axis);
-    axis.sum(found.d_norm);
+    axis.sum(found.d_norm, "norm");
     const auto tokens = axis.share(SplitHead::kNumTokens), vocab = axis.share(SplitHead::kVocabSize);
     EXPECT_TRUE(close(found.loss, expected.loss, 1e-12));
     EXPECT_TRUE(close(found.d_norm, expected.d_norm, 1e-12));

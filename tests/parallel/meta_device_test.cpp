@@ -33,7 +33,7 @@ class MetaDeviceTest : public ::testing::TestWithParam<const char*> {
                 .qkv_bias = family != "qwen3",
                 .output_bias = family == "llama3",
                 .mlp_bias = family == "llama3",
-                .qk_norm = family == "qwen3"};
+                .qk_norm = family == "qwen3" ? model::QkNorm::Heads : model::QkNorm::None};
     }
 
     static Program program(const LoweringOptions& options) {

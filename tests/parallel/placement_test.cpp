@@ -31,7 +31,8 @@ model::ModelSpec spec(bool tied = false) {
                           .head_dim = 10,
                           .hidden_dim = 53};
     spec.tied_embeddings = tied;
-    spec.qkv_bias = spec.output_bias = spec.mlp_bias = spec.qk_norm = true;
+    spec.qkv_bias = spec.output_bias = spec.mlp_bias = true;
+    spec.qk_norm = model::QkNorm::Heads;
     return spec;
 }
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import LlamaConfig, MistralConfig, PretrainedConfig, Qwen2Config, Qwen3Config
+from transformers import (LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, PretrainedConfig, Qwen2Config,
+                          Qwen3Config)
 
 from initialisation import random_words
 
@@ -55,6 +56,16 @@ def all_cases():
             vocab_size=59, hidden_size=32, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
             head_dim=8, intermediate_size=46, max_position_embeddings=64, rope_theta=10000.0, sliding_window=6,
             rms_norm_eps=1e-5, tie_word_embeddings=False)),
+        Case("olmo2", sequence=18, seed=17, config=Olmo2Config(
+            vocab_size=79, hidden_size=36, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
+            intermediate_size=62, max_position_embeddings=64, rope_theta=500.0,
+            rope_scaling=dict(type="linear", factor=2.0), attention_bias=True, rms_norm_eps=1e-5,
+            tie_word_embeddings=True)),
+        # Every fourth layer sees all tokens, and alone rotates with the scaled frequencies.
+        Case("olmo3", sequence=22, seed=19, config=Olmo3Config(
+            vocab_size=67, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=2,
+            intermediate_size=46, max_position_embeddings=192, rope_theta=500.0, rope_scaling=yarn, sliding_window=6,
+            rms_norm_eps=1e-6, tie_word_embeddings=False)),
     ]
 
 
@@ -80,8 +91,11 @@ def make_batches(case):
 ARGOSY_PARTS = {"embed_tokens": "tok_embeddings", "input_layernorm": "attention_norm", "self_attn": "attention",
                 "q_proj": "wq", "k_proj": "wk", "v_proj": "wv", "o_proj": "wo", "post_attention_layernorm": "ffn_norm",
                 "mlp": "feed_forward", "gate_proj": "w1", "down_proj": "w2", "up_proj": "w3", "lm_head": "output"}
+# Those of models whose norms stand after the halves of a block.
+OLMO_PARTS = {"post_attention_layernorm": "attention_post_norm", "post_feedforward_layernorm": "ffn_post_norm"}
 
 
-def argosy_name(hf_name):
+def argosy_name(hf_name, config):
     """Only names differ: both keep the rows of wq and wk in the same order (rotary pairs i and i + head_dim / 2)."""
-    return ".".join(ARGOSY_PARTS.get(part, part) for part in hf_name.removeprefix("model.").split("."))
+    parts = ARGOSY_PARTS | (OLMO_PARTS if config.model_type.startswith("olmo") else {})
+    return ".".join(parts.get(part, part) for part in hf_name.removeprefix("model.").split("."))

@@ -42,7 +42,7 @@ def build_model(case, dtype):
 
 
 def argosy_parameters(model):
-    return [(argosy_name(name), parameter) for name, parameter in model.named_parameters()]
+    return [(argosy_name(name, model.config), parameter) for name, parameter in model.named_parameters()]
 
 
 def loss_and_logits(model, tokens, targets):

@@ -2,6 +2,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <filesystem>
+
 namespace argosy::testing {
 namespace {
 
@@ -22,6 +25,16 @@ at::ScalarType scalar_type(ElementType type) {
 
 Reference::Reference(const std::string& name)
     : folder_(std::string(ARGOSY_REFERENCE_FOLDER) + "/" + name), file_(h5::File::open(folder_ + ".h5")) {}
+
+std::vector<std::string> Reference::names_of_all() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(ARGOSY_REFERENCE_FOLDER)) {
+        if (std::filesystem::exists(entry.path() / "model.safetensors"))
+            names.push_back(entry.path().filename().string());
+    }
+    std::ranges::sort(names);
+    return names;
+}
 
 uint64_t Reference::seed() const { return static_cast<uint64_t>(read("seed").item<int64_t>()); }
 

@@ -104,7 +104,7 @@ void expect_same_step(const TinyRunOptions& options, bool same_memory) {
 
 TEST(DryStep, IsTheRealStep) {
     for (const Layout& layout : layouts()) {
-        for (const char* family : {"llama3", "qwen2", "qwen3", "mistral"}) {
+        for (const char* family : {"llama3", "qwen2", "qwen3", "olmo3"}) {
             expect_same_step({.family = family, .layout = layout, .precision = kMixed, .microbatch_size = 2},
                              true);
         }

@@ -31,7 +31,7 @@ bool is_variant(const Layout& layout) {
 }
 
 /// The family of the model with documents, a window and a tied table, with which all layouts run.
-constexpr const char* kAllLayouts = "mistral";
+constexpr const char* kAllLayouts = "olmo3";
 
 std::vector<Layout> layouts(const std::string& family) {
     std::vector<Layout> layouts = every_layout(world().size());
@@ -311,7 +311,7 @@ TEST_P(Layouts, RepeatsBitForBit) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Layouts, ::testing::Values("llama3", "qwen2", "qwen3", "mistral"),
+INSTANTIATE_TEST_SUITE_P(Families, Layouts, ::testing::Values("llama3", "qwen2", "qwen3", "olmo3"),
                          [](const auto& family) { return family.param; });
 
 }  // namespace

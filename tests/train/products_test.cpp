@@ -42,7 +42,7 @@ TEST(Products, AreAsFewAsTheInputs) {
             const model::ModelSpec spec = testing::tiny_spec(family);
             // Each layer computes y, dx and dW for q|k|v, output, gate|up and down; the head has one chunk.
             EXPECT_EQ(count(log, "cublasLtMatmul"), (spec.num_layers * 4 + 1) * 3);
-            EXPECT_EQ(count(log, "rope"), spec.num_layers * (spec.qk_norm ? 4 : 3))
+            EXPECT_EQ(count(log, "rope"), spec.num_layers * (spec.qk_norm == model::QkNorm::None ? 3 : 4))
                 << "q and k are turned together";
             EXPECT_EQ(count(log, "swiglu"), spec.num_layers * 2);
             int64_t num_gradients = 0;

@@ -91,7 +91,8 @@ model::ModelSpec draw_model(Random& random) {
     spec.qkv_bias = random.chance(40);
     spec.output_bias = random.chance(30);
     spec.mlp_bias = random.chance(30);
-    spec.qk_norm = random.chance(40);
+    spec.qk_norm = random.one_of({model::QkNorm::None, model::QkNorm::Heads, model::QkNorm::Together});
+    spec.norms = random.one_of({model::NormPlace::Before, model::NormPlace::After});
     return spec;
 }
 
@@ -198,7 +199,11 @@ void draw_data(Random& random, int num_microbatches, Draw& draw) {
     while ((options.seq_len + 1) % 5 == 0) options.seq_len += unit;  // no sample would have targets
     const int64_t tokens = options.microbatch_size * options.seq_len / mesh.context;
     if (layout::chunk(tokens, mesh.tensor, mesh.tensor - 1).size == 0) draw.must_run = false;
-    if (random.chance(40)) options.spec->sliding_window = random.between(1, options.seq_len + 2);
+    if (random.chance(60)) {
+        options.spec->sliding_window = random.between(1, options.seq_len + 2);
+        options.spec->full_layer_period = random.between(0, 3);
+        if (random.chance(50)) options.spec->window_rope_theta = 50;
+    }
     if (!random.chance(50)) return;
     for (int64_t left = random.between(1, 5); left > 0; --left) {
         options.document_lengths.push_back(random.between(1, options.seq_len));
@@ -244,8 +249,9 @@ std::string described(uint64_t seed, const Draw& draw) {
         "seed {}: pp {} ddp {} fsdp {} cp {} tp {}; {} stages of {} {}; reshard {}, rotation {}, balance {}, "
         "overlap {}, all logits {}, recompute {}, {}; {} samples of {} in microbatches of {}, documents of "
         "{}; "
-        "vocabulary {}, dim {}, heads {} / {} of {}, hidden {}, tied {}, biases {} {} {}, QK-norm {}, scaled "
-        "{}, window {}",
+        "vocabulary {}, dim {}, heads {} / {} of {}, hidden {}, tied {}, biases {} {} {}, QK-norm {}, norms "
+        "{}, scaled "
+        "{}, window {}, but each {}th layer, whose theta is {}",
         seed, mesh.pipeline, mesh.replicate, mesh.shard, mesh.context, mesh.tensor, schedule,
         fmt::join(stage_layers, " "), written(own), static_cast<int>(reshard),
         static_cast<int>(context.rotation), static_cast<int>(context.balance), tensor.overlap_products,
@@ -253,8 +259,9 @@ std::string described(uint64_t seed, const Draw& draw) {
         options.global_batch, options.seq_len, options.microbatch_size,
         fmt::join(options.document_lengths, " "), spec.vocab_size, spec.dim, spec.num_heads,
         spec.num_kv_heads, spec.head_dim, spec.hidden_dim, spec.tied_embeddings, spec.qkv_bias,
-        spec.output_bias, spec.mlp_bias, spec.qk_norm, spec.rope_scaling.has_value(),
-        spec.sliding_window.value_or(0));
+        spec.output_bias, spec.mlp_bias, static_cast<int>(spec.qk_norm), static_cast<int>(spec.norms),
+        spec.rope_scaling.has_value(), spec.sliding_window.value_or(0), spec.full_layer_period,
+        spec.window_rope_theta.value_or(0));
 }
 
 /// The run of the draw, or the UserError's message.

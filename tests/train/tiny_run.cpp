@@ -128,10 +128,17 @@ model::ModelSpec tiny_spec(const std::string& family) {
                           .head_dim = 10,
                           .hidden_dim = 53};
     spec.rope_theta = 500;
-    if (family == "mistral") spec.sliding_window = 5;
+    if (family == "mistral" || family == "olmo3") spec.sliding_window = 5;
     spec.tied_embeddings = family != "llama3";
     spec.qkv_bias = family == "qwen2";
-    spec.qk_norm = family == "qwen3";
+    if (family == "qwen3") spec.qk_norm = model::QkNorm::Heads;
+    if (family == "olmo3") {
+        spec.norms = model::NormPlace::After;
+        spec.qk_norm = model::QkNorm::Together;
+        spec.full_layer_period = 2;
+        spec.rope_scaling = {.type = model::RopeScaling::Type::Linear, .factor = 3};
+        spec.window_rope_theta = spec.rope_theta;
+    }
     if (family == "llama3") {
         spec.qkv_bias = spec.output_bias = spec.mlp_bias = true;
         spec.rope_scaling = {.type = model::RopeScaling::Type::Yarn, .factor = 4, .attention_factor = 1.25};

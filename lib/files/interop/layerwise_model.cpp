@@ -49,11 +49,6 @@ at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::
     return out;
 }
 
-/// Returns the first `seq_len` positions of a table.
-ops::RopeTable first_positions(const ops::RopeTable& table, int64_t seq_len) {
-    return {table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len)};
-}
-
 }  // namespace
 
 LayerwiseModel::LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
@@ -84,10 +79,10 @@ void LayerwiseModel::run_unit(int64_t unit, std::span<const model::Batch> batche
     const at::ScalarType wide = ops::accumulation_type(c10::typeMetaToScalarType(options_.dtype()));
     int64_t longest = 0;
     for (const model::Batch& batch : batches) longest = std::max(longest, batch.seq_len);
-    const ops::RopeTable positions = model::rope_table(spec_, longest, options_.dtype(wide));
+    const model::RopeTables positions = model::rope_tables(spec_, longest, options_.dtype(wide));
     for (size_t i = 0; i < batches.size(); ++i) {
-        const ops::RopeTable rope = first_positions(positions, batches[i].seq_len);
-        const model::Block block(spec_, axis_, context_, rope);
+        const model::RopeTables rope = positions.first(batches[i].seq_len);
+        const model::Block block(spec_, /*layer=*/unit - 1, axis_, context_, rope);
         model::Tape tape;
         streams[i] = block.forward(weights, streams[i], batches[i], model::RecomputeMode::Full, tape);
     }

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <tuple>
 #include <utility>
 
 // TensorAxis::column takes [rows, ...] and returns [tokens, ...] (a gather). TensorAxis::row takes
@@ -14,7 +13,7 @@ using ops::SumOver;
 void AttentionTape::drop(RecomputeMode mode) {
     drop_casts({&input, &output}, mode);
     if (mode == RecomputeMode::None) return;
-    if (q_norm.inverse_rms.defined()) {
+    if (inverse_rms_of_heads.q.defined()) {
         q.reset();
         k.reset();
     }
@@ -22,28 +21,34 @@ void AttentionTape::drop(RecomputeMode mode) {
 
 void AttentionPlaces::declare_matrices(const ModelSpec& spec, int64_t layer, Unit& unit) {
     const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
-    norm = unit.add({vector("attention_norm.weight", spec.dim, 1)});
+    norms.declare_before(spec, "attention_norm.weight", unit);
     Parameter wq = projection("attention.wq.weight", q, spec.dim, kOutputs, kDefaultDeviation),
               wk = projection("attention.wk.weight", kv, spec.dim, kOutputs, kDefaultDeviation),
               wv = projection("attention.wv.weight", kv, spec.dim, kOutputs, kDefaultDeviation);
     wk.max_parts = wv.max_parts = spec.num_kv_heads;
     qkv = unit.add({wq, wk, wv}, "wq, wk, wv");
     wo = unit.add({projection("attention.wo.weight", spec.dim, q, kInputs, residual_deviation(layer))}, "wo");
+    norms.declare_after(spec, "attention_post_norm.weight", unit);
 }
 
 void AttentionPlaces::declare_vectors(const ModelSpec& spec, Unit& unit) {
     const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
     if (spec.qkv_bias) {
-        Parameter of_q = cut_bias("attention.wq.bias", q), of_k = cut_bias("attention.wk.bias", kv),
-                  of_v = cut_bias("attention.wv.bias", kv);
+        Parameter of_q = cut_vector("attention.wq.bias", q, 0), of_k = cut_vector("attention.wk.bias", kv, 0),
+                  of_v = cut_vector("attention.wv.bias", kv, 0);
         of_k.max_parts = of_v.max_parts = spec.num_kv_heads;
         qkv_bias = unit.add({of_q, of_k, of_v}, qkv.layers);
     }
     if (spec.output_bias) output_bias = unit.add({vector("attention.wo.bias", spec.dim, 0)}, wo.layers);
-    if (spec.qk_norm) {
-        q_norm = unit.add({vector("attention.q_norm.weight", spec.head_dim, 1)});
-        k_norm = unit.add({vector("attention.k_norm.weight", spec.head_dim, 1)});
-    }
+    if (spec.qk_norm == QkNorm::None) return;
+    const bool together = spec.qk_norm == QkNorm::Together;
+    const auto norm = [&](const char* name, int64_t size) {
+        return together ? cut_vector(name, size, 1) : vector(name, spec.head_dim, 1);
+    };
+    q_norm = unit.add({norm("attention.q_norm.weight", q)});
+    Parameter of_k = norm("attention.k_norm.weight", kv);
+    if (together) of_k.max_parts = spec.num_kv_heads;
+    k_norm = unit.add({of_k});
 }
 
 /// Views of the columns of qkv, or of its gradient.
@@ -59,12 +64,13 @@ Attention::Qkv Attention::split(const at::Tensor& qkv, const Weights& weights) c
     return {qkv.narrow(1, 0, q), qkv.narrow(1, q, k), qkv.narrow(1, q + k, k), qkv.narrow(1, 0, q + k)};
 }
 
-/// The view [tokens, heads, head_dim] of x [tokens, heads * head_dim].
-at::Tensor Attention::heads_of(const at::Tensor& x) const { return x.view({x.size(0), -1, spec_.head_dim}); }
+QueriesAndKeys Attention::qk_weights(const Weights& weights) const {
+    return {weights[places_.q_norm], weights[places_.k_norm]};
+}
 
 ops::AttentionShape Attention::shape_of(const Batch& batch) const {
     auto shape = ops::AttentionShape::of_whole_sequences(batch.num_sequences, batch.seq_len, spec_.head_dim,
-                                                         spec_.sliding_window.value_or(ops::kNoWindow));
+                                                         layer_.window.value_or(ops::kNoWindow));
     shape.document_offsets = batch.document_offsets;
     return shape;
 }
@@ -72,10 +78,7 @@ ops::AttentionShape Attention::shape_of(const Batch& batch) const {
 void Attention::fill(const Weights& weights, const at::Tensor& x, const Batch& batch, SumOver summed,
                      AttentionTape& tape) const {
     // 1. normalise: input [rows, dim]
-    if (!tape.input.defined()) {
-        std::tie(tape.input, tape.inverse_rms) =
-            axis_.normed(x, weights[places_.norm], spec_.norm_eps, weights.recipe(places_.qkv), summed);
-    }
+    norms_.fill(weights, x, weights.recipe(places_.qkv), summed, tape);
     // 2. project to q, k, v: qkv [tokens, (heads + 2 kv_heads) * head_dim]
     if (!tape.v.defined()) {
         tape.qkv = axis_.column(tape.input, weights.stack(places_.qkv), weights.stack(places_.qkv_bias));
@@ -102,27 +105,28 @@ void Attention::fill_queries_and_keys(const Weights& weights, const Batch& batch
         tape.k = products.k;
         return;
     }
-    // 2. with QK-norm: normalise each head into new memory (the norm's backward reads the products in qkv),
-    //    then rotate the normalised q and k in place
-    tape.q_norm = ops::rms_norm(heads_of(products.q), weights[places_.q_norm], spec_.norm_eps);
-    tape.k_norm = ops::rms_norm(heads_of(products.k), weights[places_.k_norm], spec_.norm_eps);
-    tape.q = std::exchange(tape.q_norm.y, {}).view(products.q.sizes());
-    tape.k = std::exchange(tape.k_norm.y, {}).view(products.k.sizes());
+    // 2. with QK-norm: normalise into new memory (the norm's backward reads the products in qkv), then rotate
+    //    the normalised q and k in place
+    auto [y, inverse_rms] = qk_norms_.forward({products.q, products.k}, qk_weights(weights));
+    tape.inverse_rms_of_heads = std::move(inverse_rms);
+    tape.q = std::move(y.q);
+    tape.k = std::move(y.k);
     ops::write_rope(tape.q, tape.q, rope_, batch.positions);
     ops::write_rope(tape.k, tape.k, rope_, batch.positions);
 }
 
-at::Tensor Attention::add_to(const at::Tensor& x, const Weights& weights, const AttentionTape& tape) const {
-    return axis_.row(tape.output, weights.stack(places_.wo), weights[places_.output_bias], x);
+at::Tensor Attention::add_to(const at::Tensor& x, const Weights& weights, AttentionTape& tape) const {
+    return norms_.add_to(x, weights, tape.output, places_.wo, places_.output_bias, tape);
 }
 
 at::Tensor Attention::backward_input(const Weights& weights, const at::Tensor& dy, const at::Tensor& x,
                                      const Batch& batch, AttentionTape& tape, WeightWork& work) const {
-    // 1. output projection: doutput [tokens, heads * head_dim], dy_all [tokens, dim]
+    // 1. norm after and output projection: dadded [rows, dim], doutput [tokens, heads * head_dim]
+    const at::Tensor dadded = norms_.gradient_of_added(weights, dy, tape, work);
     const ops::Stack wo = weights.stack(places_.wo);
-    auto [doutput, dy_all] = axis_.row_backward(dy, wo);
-    work.add_product(places_.wo, dy_all, tape.output, *wo.recipe);
-    if (places_.output_bias) work.add_row_sum(places_.output_bias, dy);
+    auto [doutput, dadded_all] = axis_.row_backward(dadded, wo);
+    work.add_product(places_.wo, dadded_all, tape.output, *wo.recipe);
+    if (places_.output_bias) work.add_row_sum(places_.output_bias, dadded);
     // 2. attention, rotation and QK-norm: dqkv [tokens, (heads + 2 kv_heads) * head_dim]
     const at::Tensor dqkv = qkv_gradient(weights, std::move(doutput), batch, tape, work);
     if (places_.qkv_bias) work.add_row_sum(places_.qkv_bias, dqkv);
@@ -130,10 +134,8 @@ at::Tensor Attention::backward_input(const Weights& weights, const at::Tensor& d
     const ops::Stack qkv = weights.stack(places_.qkv);
     const auto [dinput, dqkv_operand] = axis_.column_backward(dqkv, /*largest=*/{}, qkv);
     work.add_product(places_.qkv, dqkv_operand, tape.input, *qkv.recipe, axis_);
-    // 4. norm, plus the gradient of the bypass: dx [rows, dim]
-    auto [dx, dnorm] = ops::rms_norm_backward(dinput, x, weights[places_.norm], tape.inverse_rms, dy);
-    work.add_value(places_.norm, dnorm);
-    return dx;
+    // 4. norm before, plus the gradient of the bypass: dx [rows, dim]
+    return norms_.gradient_of_x(weights, dinput, dy, x, tape, work);
 }
 
 /// Returns dqkv, the gradient of the fused projection, with the same layout as qkv. Releases tensors that are
@@ -161,12 +163,11 @@ at::Tensor Attention::qkv_gradient(const Weights& weights, at::Tensor doutput, c
     const Qkv products = split(tape.qkv, weights);
     ops::write_rope_backward(dq, dq, rope_, batch.positions);
     ops::write_rope_backward(dk, dk, rope_, batch.positions);
-    work.add_value(places_.q_norm,
-                   ops::write_rms_norm_backward(heads_of(gradients.q), heads_of(dq), heads_of(products.q),
-                                                weights[places_.q_norm], tape.q_norm.inverse_rms));
-    work.add_value(places_.k_norm,
-                   ops::write_rms_norm_backward(heads_of(gradients.k), heads_of(dk), heads_of(products.k),
-                                                weights[places_.k_norm], tape.k_norm.inverse_rms));
+    const auto [dq_norm, dk_norm] =
+        qk_norms_.backward({gradients.q, gradients.k}, {dq, dk}, {products.q, products.k},
+                           qk_weights(weights), tape.inverse_rms_of_heads);
+    work.add_value(places_.q_norm, dq_norm);
+    work.add_value(places_.k_norm, dk_norm);
     return dqkv;
 }
 

@@ -6,16 +6,27 @@ using ops::SumOver;
 
 namespace {
 
-BlockPlaces places_of(const ModelSpec& spec) {
+BlockPlaces places_of(const ModelSpec& spec, int64_t layer) {
     Unit unit;
-    return declare_block(spec, /*layer=*/0, unit);
+    return declare_block(spec, layer, unit);
 }
 
 }  // namespace
 
-ops::RopeTable rope_table(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options) {
+RopeTables RopeTables::first(int64_t seq_len) const {
+    const auto first = [&](const ops::RopeTable& table) {
+        return ops::RopeTable{table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len)};
+    };
+    return {first(all), first(windowed)};
+}
+
+RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options) {
     const double attention_factor = spec.rope_scaling ? spec.rope_scaling->attention_factor : 1;
-    return ops::make_rope_table(rope_frequencies(spec), attention_factor, seq_len, options);
+    const ops::RopeTable all =
+        ops::make_rope_table(rope_frequencies(spec), attention_factor, seq_len, options);
+    if (!spec.window_rope_theta) return {all, all};
+    return {all,
+            ops::make_rope_table(window_rope_frequencies(spec), /*attention_factor=*/1, seq_len, options)};
 }
 
 void Tape::drop(RecomputeMode mode) {
@@ -36,13 +47,13 @@ BlockPlaces declare_block(const ModelSpec& spec, int64_t layer, Unit& unit) {
     return places;
 }
 
-Block::Block(const ModelSpec& spec, const TensorAxis& axis, const ContextAxis& context,
-             const ops::RopeTable& rope)
-    : Block(spec, places_of(spec), axis, context, rope) {}
+Block::Block(const ModelSpec& spec, int64_t layer, const TensorAxis& axis, const ContextAxis& context,
+             const RopeTables& rope)
+    : Block(spec, layer_spec(spec, layer), places_of(spec, layer), axis, context, rope) {}
 
-Block::Block(const ModelSpec& spec, const BlockPlaces& places, const TensorAxis& axis,
-             const ContextAxis& context, const ops::RopeTable& rope)
-    : attention_(spec, places.attention, axis, context, rope),
+Block::Block(const ModelSpec& spec, const LayerSpec& layer, const BlockPlaces& places, const TensorAxis& axis,
+             const ContextAxis& context, const RopeTables& rope)
+    : attention_(spec, layer, places.attention, axis, context, rope.of(layer)),
       feed_forward_(spec, places.feed_forward, axis) {}
 
 at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
@@ -66,11 +77,15 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
 
 void Block::recompute(const Weights& weights, const Batch& batch, Tape& tape) const {
     // RecomputeMode::Selective kept the results of the forward products: the casts serve weights' gradients
-    // only. Full repeats these products, but for the last one, whose input is the activation.
+    // only. Full repeats these products; the last one, whose input is the activation, only for a norm after
+    // it.
     const auto summed = tape.attention.v.defined() ? SumOver::Rows : SumOver::Either;
     attention_.fill(weights, tape.input, batch, summed, tape.attention);
     if (!tape.middle.defined()) tape.middle = attention_.add_to(tape.input, weights, tape.attention);
-    feed_forward_.fill(weights, tape.middle, summed, /*activation_summed=*/SumOver::Rows, tape.feed_forward);
+    const bool repeats_last = feed_forward_.must_add(tape.feed_forward);
+    feed_forward_.fill(weights, tape.middle, summed, repeats_last ? summed : SumOver::Rows,
+                       tape.feed_forward);
+    if (repeats_last) feed_forward_.add_to(tape.middle, weights, tape.feed_forward);
     tape.drop(RecomputeMode::None);
 }
 

@@ -11,8 +11,17 @@
 
 namespace argosy::model {
 
-/// The rotations of the model's q and k for the positions 0 .. seq_len - 1.
-ops::RopeTable rope_table(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options);
+/// The rotations of a model's q and k for the positions 0 .. seq_len - 1.
+struct RopeTables {
+    ops::RopeTable all, windowed;  // of layers with the window; the same tensors if they rotate alike
+
+    const ops::RopeTable& of(const LayerSpec& layer) const {
+        return layer.rotates_as_windowed ? windowed : all;
+    }
+    /// The first `seq_len` positions.
+    RopeTables first(int64_t seq_len) const;
+};
+RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options);
 
 /// The tensors that a block keeps from forward to backward for one microbatch. The caller of the block owns
 /// the tape. drop() empties slots after forward; Block::recompute fills them again, with the same bits.
@@ -37,8 +46,8 @@ BlockPlaces declare_block(const ModelSpec& spec, int64_t layer, Unit& unit);
 class Block : public Layer {
   public:
     /// REQUIRES: the axes and rope outlive the block.
-    Block(const ModelSpec& spec, const TensorAxis& axis, const ContextAxis& context,
-          const ops::RopeTable& rope);
+    Block(const ModelSpec& spec, int64_t layer, const TensorAxis& axis, const ContextAxis& context,
+          const RopeTables& rope);
 
     at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                        Tape& tape) const override;
@@ -47,8 +56,8 @@ class Block : public Layer {
                               WeightWork& work) const override;
 
   private:
-    Block(const ModelSpec& spec, const BlockPlaces& places, const TensorAxis& axis,
-          const ContextAxis& context, const ops::RopeTable& rope);
+    Block(const ModelSpec& spec, const LayerSpec& layer, const BlockPlaces& places, const TensorAxis& axis,
+          const ContextAxis& context, const RopeTables& rope);
 
     Attention attention_;
     FeedForward feed_forward_;

@@ -1,21 +1,88 @@
-// The families of models as Hugging Face's config.json names them. Only the sources that read and write the
-// file use this header.
+// The families of models as Hugging Face's config.json names them: what their models have, and transformers'
+// defaults for keys that a file may leave out. Only the sources that read and write the file use this header.
 #pragma once
 
 #include <cstdint>
 
+#include "model/model_spec.h"
+
 namespace argosy::model {
+
+/// Which models of a family have something.
+enum class Has {
+    Never,
+    Always,  // config.json has no key for it
+    Perhaps,
+};
 
 struct Family {
     const char *name, *model_type, *architecture;
-    int64_t max_context;     // transformers' default if config.json has none
-    const char* other_keys;  // keys of the family's configuration that not every family has
+    const char* other_keys = "";  // keys of the family's configuration that not every family has
+    Has qkv_bias = Has::Perhaps, output_bias = Has::Perhaps;  // one key for both
+    Has mlp_bias = Has::Never, window = Has::Never;
+    QkNorm qk_norm = QkNorm::None;
+    NormPlace norms = NormPlace::Before;
+    int64_t full_layer_period = 0;  // of a model with the window; above 0: the file may list types of layers
+    // Defaults.
+    int64_t max_context = 2048;
+    int64_t num_kv_heads = 0;  // if the key is missing; null, or a 0 here: as many as query heads
+    int64_t head_dim = 0;      // 0: the width divided by the number of heads
+    double norm_eps = 1e-6;
 };
 inline constexpr const char* kQwenKeys = " sliding_window max_window_layers use_sliding_window";
 inline constexpr Family kFamilies[] = {
-    {"llama3", "llama", "LlamaForCausalLM", 2048, " pretraining_tp"},
-    {"mistral", "mistral", "MistralForCausalLM", 131072, " sliding_window"},
-    {"qwen2", "qwen2", "Qwen2ForCausalLM", 32768, kQwenKeys},
-    {"qwen3", "qwen3", "Qwen3ForCausalLM", 32768, kQwenKeys}};
+    {.name = "llama3",
+     .model_type = "llama",
+     .architecture = "LlamaForCausalLM",
+     .other_keys = " pretraining_tp",
+     .mlp_bias = Has::Perhaps},
+    {.name = "mistral",
+     .model_type = "mistral",
+     .architecture = "MistralForCausalLM",
+     .other_keys = " sliding_window",
+     .qkv_bias = Has::Never,
+     .output_bias = Has::Never,
+     .window = Has::Perhaps,
+     .max_context = 131072,
+     .num_kv_heads = 8},
+    {.name = "qwen2",
+     .model_type = "qwen2",
+     .architecture = "Qwen2ForCausalLM",
+     .other_keys = kQwenKeys,
+     .qkv_bias = Has::Always,
+     .output_bias = Has::Never,
+     .max_context = 32768,
+     .num_kv_heads = 32},
+    {.name = "qwen3",
+     .model_type = "qwen3",
+     .architecture = "Qwen3ForCausalLM",
+     .other_keys = kQwenKeys,
+     .qk_norm = QkNorm::Heads,
+     .max_context = 32768,
+     .num_kv_heads = 32,
+     .head_dim = 128},
+    {.name = "olmo2",
+     .model_type = "olmo2",
+     .architecture = "Olmo2ForCausalLM",
+     .qk_norm = QkNorm::Together,
+     .norms = NormPlace::After,
+     .norm_eps = 1e-5},
+    {.name = "olmo3",
+     .model_type = "olmo3",
+     .architecture = "Olmo3ForCausalLM",
+     .other_keys = " sliding_window",
+     .window = Has::Always,
+     .qk_norm = QkNorm::Together,
+     .norms = NormPlace::After,
+     .full_layer_period = 4,
+     .norm_eps = 1e-5},
+};
+
+/// The rotary base of layers with the window, if it is another one than the model's: OLMo 3 scales the
+/// frequencies of its other layers only.
+inline std::optional<double> window_rope_theta_of(const ModelSpec& spec) {
+    const bool scales_some = spec.name == "olmo3" && spec.rope_scaling && spec.sliding_window;
+    return scales_some ? std::optional(spec.rope_theta) : std::nullopt;
+}
 
 }  // namespace argosy::model

@@ -79,7 +79,7 @@ ops::SoftmaxSums Head::sums_of_all_ranks(ops::SoftmaxSums own) const {
     at::Tensor maxima = own.maxima.clone();
     axis_.max(maxima);
     ops::raise_maxima(own, maxima);
-    axis_.sum(own.sums);
+    axis_.sum(own.sums, "softmax");
     return own;
 }
 

@@ -48,18 +48,22 @@ void require(const JsonField& field, const ordered_json& only) {
     field.refuse(fmt::format("is {}, but only {} is supported", field.shown(), shown_value(only)));
 }
 
-/// Throws unless every entry of the list is `only`, the one supported value, and unless the list has `count`
-/// entries if given. The list may be null.
-void require_each(const JsonField& field, const char* only, std::optional<int64_t> count = {}) {
+/// Throws unless the list has an entry for each layer.
+void require_count(const JsonField& field, int64_t num_layers) {
+    const size_t count = field.list().size();
+    if (std::cmp_equal(count, num_layers)) return;
+    field.refuse(fmt::format("has {} entries, but must have {}, one for each layer", count, num_layers));
+}
+
+/// Throws unless every entry of the list is `only`, the one supported value, and unless the list has an entry
+/// for each layer, if their number is given. The list may be null.
+void require_each(const JsonField& field, const char* only, std::optional<int64_t> num_layers = {}) {
     if (field.is_null()) return;
-    const std::vector<JsonField> entries = field.list();
-    for (const JsonField& entry : entries) {
+    for (const JsonField& entry : field.list()) {
         if (entry.value() != only)
             field.refuse(fmt::format("has {}, but only \"{}\" is supported", entry.shown(), only));
     }
-    if (count && std::ssize(entries) != *count)
-        field.refuse(
-            fmt::format("has {} entries, but must have {}, one for each layer", entries.size(), *count));
+    if (num_layers) require_count(field, *num_layers);
 }
 
 /// Throws if keys have a value, and are neither words of `known` nor accepted.
@@ -236,60 +240,86 @@ constexpr const char* kUnusedKeys =
 
 const Family& read_family(const JsonField& config) {
     const std::string& type = config["model_type"].string();
+    std::vector<std::string> known;
     for (const Family& family : kFamilies) {
+        known.emplace_back(family.model_type);
         if (type != family.model_type) continue;
         require_each(config["architectures"], family.architecture);
         return family;
     }
-    throw UserError("{}: \"model_type\" is \"{}\"; supported are llama, mistral, qwen2 and qwen3",
-                    config.file(), type);
+    throw UserError("{}: \"model_type\" is \"{}\"; supported are {}", config.file(), type,
+                    fmt::join(known, ", "));
 }
 
-void read_biases(const JsonField& config, ModelSpec& spec) {
-    if (spec.name == "qwen2") {
-        spec.qkv_bias = true;
-        require(config["attention_bias"], true);
-    } else if (spec.name == "mistral") {
-        require(config["attention_bias"], false);
-    } else {
-        spec.qkv_bias = spec.output_bias = config["attention_bias"].boolean(false);
+bool read_whether(Has has, const JsonField& field) {
+    if (has == Has::Perhaps) return field.boolean(false);
+    require(field, has == Has::Always);
+    return has == Has::Always;
+}
+
+void read_biases(const JsonField& config, const Family& family, ModelSpec& spec) {
+    spec.qkv_bias = read_whether(family.qkv_bias, config["attention_bias"]);
+    spec.output_bias = family.output_bias == Has::Perhaps && spec.qkv_bias;
+    spec.mlp_bias = read_whether(family.mlp_bias, config["mlp_bias"]);
+}
+
+constexpr const char *kWindowed = "sliding_attention", *kFull = "full_attention";
+
+/// The number of layers of which the last one has no window; 0 if all have it. UserError unless the types
+/// repeat so.
+int64_t period_of(const JsonField& types) {
+    const std::vector<JsonField> entries = types.list();
+    const auto is_full = [](const JsonField& type) { return type.value() == kFull; };
+    const auto first = std::ranges::find_if(entries, is_full);
+    const int64_t period = first == entries.end() ? 0 : first - entries.begin() + 1;
+    for (int64_t layer = 0; layer < std::ssize(entries); ++layer) {
+        const bool full = period > 0 && (layer + 1) % period == 0;
+        if (entries[layer].value() == (full ? kFull : kWindowed)) continue;
+        types.refuse(fmt::format(
+            "has {} for layer {}; supported are layers with \"{}\", of which every n-th one has \"{}\"",
+            entries[layer].shown(), layer, kWindowed, kFull));
     }
-    if (spec.name == "llama3") {
-        spec.mlp_bias = config["mlp_bias"].boolean(false);
-    } else {
-        require(config["mlp_bias"], false);
-    }
+    return period;
 }
 
-/// transformers gives Mistral a window of 4096 if the key is missing, and none if it is null.
-void read_window(const JsonField& config, ModelSpec& spec) {
-    if (spec.name != "mistral" || (config.contains("sliding_window") && config["sliding_window"].is_null()))
-        return;
-    spec.sliding_window = size_of(config["sliding_window"], kMaxTokens, 4096);
+/// If the key is missing, transformers gives a window of 4096. Null is Mistral's word for none.
+void read_window(const JsonField& config, const Family& family, ModelSpec& spec) {
+    const JsonField types = config["layer_types"], window = config["sliding_window"];
+    const bool lists_types = family.full_layer_period > 0 && !types.is_null();
+    if (lists_types) require_count(types, spec.num_layers);
+    const int64_t period = lists_types ? period_of(types) : family.full_layer_period;
+    const bool null = config.contains("sliding_window") && window.is_null();
+    const bool none = family.window == Has::Never || period == 1 || (family.window == Has::Perhaps && null);
+    if (!none) spec.sliding_window = null ? size_of(window, kMaxTokens) : size_of(window, kMaxTokens, 4096);
+    if (!none && period <= spec.num_layers) spec.full_layer_period = period;
+    if (!lists_types) require_each(types, none ? kFull : kWindowed, spec.num_layers);
 }
 
-/// transformers gives each query head a key head if the key is null, and in Llama also if it is missing.
-int64_t default_kv_heads(const JsonField& config, const ModelSpec& spec) {
-    if (spec.name == "llama3" || config.contains("num_key_value_heads")) return spec.num_heads;
-    return spec.name == "mistral" ? 8 : 32;
+/// transformers gives each query head a key head if the key is null, and in some families also if it is
+/// missing.
+int64_t default_kv_heads(const JsonField& config, const Family& family, const ModelSpec& spec) {
+    const bool as_many = family.num_kv_heads == 0 || config.contains("num_key_value_heads");
+    return as_many ? spec.num_heads : family.num_kv_heads;
 }
 
-void read_heads(const JsonField& config, ModelSpec& spec) {
+void read_heads(const JsonField& config, const Family& family, ModelSpec& spec) {
     spec.num_heads = size_of(config["num_attention_heads"], kMaxWidth);
-    spec.num_kv_heads = size_of(config["num_key_value_heads"], kMaxWidth, default_kv_heads(config, spec));
+    spec.num_kv_heads =
+        size_of(config["num_key_value_heads"], kMaxWidth, default_kv_heads(config, family, spec));
     if (spec.num_heads % spec.num_kv_heads != 0) {
         throw UserError(
             "{}: \"num_attention_heads\" is {} and \"num_key_value_heads\" is {}; query heads share "
             "key/value heads evenly, so the second must divide the first",
             config.file(), spec.num_heads, spec.num_kv_heads);
     }
-    const bool divided = config["head_dim"].is_null() && spec.name != "qwen3";
+    const bool divided = config["head_dim"].is_null() && family.head_dim == 0;
     if (divided && spec.dim % spec.num_heads != 0) {
         throw UserError(
             "{} has no \"head_dim\", and \"num_attention_heads\", {}, does not divide \"hidden_size\", {}",
             config.file(), spec.num_heads, spec.dim);
     }
-    spec.head_dim = size_of(config["head_dim"], kMaxWidth, divided ? spec.dim / spec.num_heads : 128);
+    spec.head_dim =
+        size_of(config["head_dim"], kMaxWidth, divided ? spec.dim / spec.num_heads : family.head_dim);
     if (spec.num_heads * spec.head_dim > kMaxWidth) {
         throw UserError("{}: \"num_attention_heads\", {}, times \"head_dim\", {}, is more than {}",
                         config.file(), spec.num_heads, spec.head_dim, kMaxWidth);
@@ -308,8 +338,6 @@ void refuse_unsupported(const JsonField& config, const ModelSpec& spec) {
         spec.name.starts_with("qwen") ? config["max_window_layers"].whole<int64_t>(0, kMaxTokens, 28) : 0;
     if (full < spec.num_layers) require(config["use_sliding_window"], false);
     require(config["partial_rotary_factor"], 1.0);
-    require_each(config["layer_types"], spec.sliding_window ? "sliding_attention" : "full_attention",
-                 spec.num_layers);
     for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"})
         require(config[key], 0);  // a mixture of experts
     for (const char* key : {"is_encoder_decoder", "add_cross_attention"}) require(config[key], false);
@@ -339,15 +367,17 @@ ModelSpec from_json(const JsonField& config, const AcceptedKeys& accepted) {
     spec.vocab_size = size_of(config["vocab_size"], kMaxTokens);
     spec.dim = size_of(config["hidden_size"], kMaxWidth);
     spec.num_layers = size_of(config["num_hidden_layers"], kMaxLayers);
-    read_heads(config, spec);
+    read_heads(config, family, spec);
     spec.hidden_dim = size_of(config["intermediate_size"], kMaxWidth);
-    spec.norm_eps = above_zero(config["rms_norm_eps"], 1e-6);
+    spec.norm_eps = above_zero(config["rms_norm_eps"], family.norm_eps);
     spec.max_context = size_of(config["max_position_embeddings"], kMaxTokens, family.max_context);
     spec.tied_embeddings = config["tie_word_embeddings"].boolean(false);
-    spec.qk_norm = spec.name == "qwen3";
-    read_biases(config, spec);
-    read_window(config, spec);
+    spec.qk_norm = family.qk_norm;
+    spec.norms = family.norms;
+    read_biases(config, family, spec);
+    read_window(config, family, spec);
     read_rope(config, accepted, spec);
+    spec.window_rope_theta = window_rope_theta_of(spec);
     refuse_unsupported(config, spec);
     check_dropout(config["attention_dropout"], accepted);
     refuse_unknown(config, std::string(kReadKeys) + kUnusedKeys + family.other_keys, accepted);

@@ -1,4 +1,6 @@
 // Converts a ModelSpec to Hugging Face's config.json, with the older and the newer form of rotary settings.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -13,26 +15,33 @@ namespace {
 
 using nlohmann::json;
 
-/// Whether the architecture that has the model's name has these parts.
-bool has_architecture(const ModelSpec& spec) {
-    const bool alike = spec.qkv_bias == spec.output_bias;
-    if (spec.name == "mistral") return !spec.qkv_bias && !spec.output_bias && !spec.mlp_bias && !spec.qk_norm;
-    if (spec.sliding_window) return false;
-    if (spec.name == "llama3") return alike && !spec.qk_norm;
-    if (spec.name == "qwen2") return spec.qkv_bias && !spec.output_bias && !spec.mlp_bias && !spec.qk_norm;
-    return alike && !spec.mlp_bias && spec.qk_norm;  // qwen3
+bool fits(bool value, Has has) { return has == Has::Perhaps || value == (has == Has::Always); }
+
+/// The first setting of the model that no model of the family has; empty: none.
+std::string other_setting(const ModelSpec& spec, const Family& family) {
+    const bool one_key = family.output_bias == Has::Perhaps;
+    const bool of_layers = family.full_layer_period > 0;
+    if (!fits(spec.qkv_bias, family.qkv_bias)) return fmt::format("qkv_bias {}", spec.qkv_bias);
+    if (!fits(spec.output_bias, family.output_bias) || (one_key && spec.output_bias != spec.qkv_bias))
+        return fmt::format("qkv_bias {} and output_bias {}", spec.qkv_bias, spec.output_bias);
+    if (!fits(spec.mlp_bias, family.mlp_bias)) return fmt::format("mlp_bias {}", spec.mlp_bias);
+    if (spec.qk_norm != family.qk_norm) return "these norms of q and k";
+    if (spec.norms != family.norms) return "norms at this place";
+    if (spec.sliding_window && family.window == Has::Never) return "a sliding_window";
+    if (spec.full_layer_period > 0 && !of_layers) return "layers without the window among others with it";
+    if (spec.window_rope_theta != window_rope_theta_of(spec)) return "this window_rope_theta";
+    if (spec.name == "olmo2" && spec.rope_scaling && spec.rope_scaling->type != RopeScaling::Type::Linear)
+        return "scaled frequencies of another type than linear";
+    return "";
 }
 
 const Family& family_of(const ModelSpec& spec) {
     const auto family = std::ranges::find(kFamilies, spec.name, &Family::name);
-    if (family != std::end(kFamilies) && has_architecture(spec)) return *family;
-    throw UserError(
-        "Hugging Face has no architecture for a model '{}' with qkv_bias {}, output_bias {}, mlp_bias {}, "
-        "qk_norm {}, sliding_window {}; llama3 has qkv_bias and output_bias or neither, and no qk_norm; "
-        "qwen2 has qkv_bias alone; qwen3 has qk_norm, qkv_bias and output_bias or neither, and no mlp_bias; "
-        "mistral has no biases and no qk_norm, and alone a sliding_window",
-        spec.name, spec.qkv_bias, spec.output_bias, spec.mlp_bias, spec.qk_norm,
-        spec.sliding_window ? "set" : "none");
+    if (family == std::end(kFamilies))
+        throw UserError("Hugging Face has no architecture that is called '{}' here", spec.name);
+    const std::string other = other_setting(spec, *family);
+    if (other.empty()) return *family;
+    throw UserError("Hugging Face's {} has no models with {}", family->architecture, other);
 }
 
 json scaling_json(const ModelSpec& spec) {
@@ -62,19 +71,23 @@ json scaling_json(const ModelSpec& spec) {
 void write_rope(const ModelSpec& spec, json& config) {
     config["rope_theta"] = spec.rope_theta;
     config["rope_scaling"] = scaling_json(spec);
+    // transformers 4 reads exactly two keys of OLMo 2.
+    if (spec.name == "olmo2" && spec.rope_scaling)
+        config["rope_scaling"] = {{"type", "linear"}, {"factor", spec.rope_scaling->factor}};
     config["rope_parameters"] = spec.rope_scaling ? scaling_json(spec) : json{{"rope_type", "default"}};
     config["rope_parameters"]["rope_theta"] = spec.rope_theta;
 }
 
-void write_family(const ModelSpec& spec, json& config) {
-    if (spec.name == "qwen2") {
-        config["use_sliding_window"] = false;  // qwen2 always has biases: config.json has no key for them
-    } else if (spec.name == "mistral") {
-        config["sliding_window"] = spec.sliding_window ? json(*spec.sliding_window) : json(nullptr);
-    } else {
-        config["attention_bias"] = spec.qkv_bias;
-    }
-    if (spec.name == "llama3") config["mlp_bias"] = spec.mlp_bias;
+void write_layers(const ModelSpec& spec, const Family& family, json& config) {
+    if (spec.name == "qwen2") config["use_sliding_window"] = false;
+    if (family.qkv_bias == Has::Perhaps) config["attention_bias"] = spec.qkv_bias;
+    if (family.mlp_bias == Has::Perhaps) config["mlp_bias"] = spec.mlp_bias;
+    if (family.window == Has::Never) return;
+    config["sliding_window"] = spec.sliding_window ? json(*spec.sliding_window) : json(nullptr);
+    if (family.full_layer_period == 0) return;
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+        config["layer_types"].push_back(layer_spec(spec, layer).window ? "sliding_attention"
+                                                                       : "full_attention");
 }
 
 }  // namespace
@@ -101,7 +114,7 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    // other meanings in this vocabulary.
                    {"bos_token_id", nullptr},
                    {"eos_token_id", nullptr}};
-    write_family(spec, config);
+    write_layers(spec, family, config);
     write_rope(spec, config);
     if (!dtype.empty()) config["dtype"] = config["torch_dtype"] = dtype;
     return config.dump(2) + "\n";

@@ -83,13 +83,32 @@ std::string text_of(const std::optional<RopeScaling>& scaling) {
     return "";
 }
 
+const char* name_of(QkNorm norm) {
+    switch (norm) {
+        case QkNorm::None:
+            return "none";
+        case QkNorm::Heads:
+            return "of each head";
+        case QkNorm::Together:
+            return "of all heads together";
+    }
+    return "";
+}
+
+const char* name_of(NormPlace place) { return place == NormPlace::Before ? "before" : "after"; }
+
 struct Preset {
     const char *name, *flavor;
     ModelSpec spec;
 };
 
 constexpr int64_t kLlamaVocabulary = 128256, kQwenVocabulary = 151936, kLargeQwenVocabulary = 152064;
+constexpr int64_t kOlmo2Vocabulary = 100352, kOlmo3Vocabulary = 100278;
 constexpr RopeScaling kLlama31{}, kLlama32{.factor = 32};
+constexpr RopeScaling kOlmo3{.type = RopeScaling::Type::Yarn,
+                             .factor = 8,
+                             .original_context = 8192,
+                             .attention_factor = 1.2079441541679836};
 
 /// {vocabulary, dim, layers, heads, key/value heads, head dim, hidden dim}
 using Sizes = std::array<int64_t, 7>;
@@ -132,14 +151,30 @@ ModelSpec mistral(const Sizes& sizes) {
     return spec;
 }
 
+/// The window of OLMo 3 comes with the frequencies of its long context, if those are scaled.
+ModelSpec olmo(const char* name, const Sizes& sizes, std::optional<RopeScaling> scaling = {}) {
+    ModelSpec spec = with_sizes(name, sizes);
+    spec.norm_eps = 1e-6;
+    spec.norms = NormPlace::After;
+    spec.qk_norm = QkNorm::Together;
+    spec.max_context = scaling ? 65536 : 4096;
+    if (spec.name == "olmo2") return spec;
+    spec.sliding_window = 4096;
+    spec.full_layer_period = 4;
+    spec.rope_scaling = scaling;
+    if (scaling) spec.window_rope_theta = spec.rope_theta;
+    return spec;
+}
+
 ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps = 1e-6) {
     ModelSpec spec = with_sizes(name, sizes);
     spec.norm_eps = norm_eps;
     spec.rope_theta = 1e6;
     spec.tied_embeddings = tied;
     spec.qkv_bias = spec.name == "qwen2";
-    spec.qk_norm = spec.name == "qwen3";
-    spec.max_context = spec.qk_norm ? 40960 : 32768;
+    const bool third = spec.name == "qwen3";
+    if (third) spec.qk_norm = QkNorm::Heads;
+    spec.max_context = third ? 40960 : 32768;
     return spec;
 }
 
@@ -179,6 +214,12 @@ const Preset kPresets[] = {
     {"qwen3", "8B", qwen("qwen3", {kQwenVocabulary, 4096, 36, 32, 8, 128, 12288}, /*tied=*/false)},
     {"qwen3", "14B", qwen("qwen3", {kQwenVocabulary, 5120, 40, 40, 8, 128, 17408}, /*tied=*/false)},
     {"qwen3", "32B", qwen("qwen3", {kQwenVocabulary, 5120, 64, 64, 8, 128, 25600}, /*tied=*/false)},
+    {"olmo2", "1B", olmo("olmo2", {kOlmo2Vocabulary, 2048, 16, 16, 16, 128, 8192})},
+    {"olmo2", "7B", olmo("olmo2", {kOlmo2Vocabulary, 4096, 32, 32, 32, 128, 11008})},
+    {"olmo2", "13B", olmo("olmo2", {kOlmo2Vocabulary, 5120, 40, 40, 40, 128, 13824})},
+    {"olmo2", "32B", olmo("olmo2", {kOlmo2Vocabulary, 5120, 64, 40, 8, 128, 27648})},
+    {"olmo3", "7B", olmo("olmo3", {kOlmo3Vocabulary, 4096, 32, 32, 32, 128, 11008}, kOlmo3)},
+    {"olmo3", "32B", olmo("olmo3", {kOlmo3Vocabulary, 5120, 64, 40, 8, 128, 27648}, kOlmo3)},
 };
 
 std::string known_presets() {
@@ -226,12 +267,26 @@ std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b) {
     compare("qkv_bias", a.qkv_bias, b.qkv_bias);
     compare("output_bias", a.output_bias, b.output_bias);
     compare("mlp_bias", a.mlp_bias, b.mlp_bias);
-    compare("qk_norm", a.qk_norm, b.qk_norm);
-    const auto window = [](const ModelSpec& spec) {
-        return spec.sliding_window ? std::to_string(*spec.sliding_window) : "none";
-    };
-    compare("sliding_window", window(a), window(b));
+    compare("qk_norm", name_of(a.qk_norm), name_of(b.qk_norm));
+    compare("norms", name_of(a.norms), name_of(b.norms));
+    const auto text = [](const auto& value) { return value ? fmt::format("{}", *value) : "none"; };
+    compare("sliding_window", text(a.sliding_window), text(b.sliding_window));
+    compare("full_layer_period", a.full_layer_period, b.full_layer_period);
+    compare("window_rope_theta", text(a.window_rope_theta), text(b.window_rope_theta));
     return found;
+}
+
+LayerSpec layer_spec(const ModelSpec& spec, int64_t layer) {
+    const bool full = spec.full_layer_period > 0 && (layer + 1) % spec.full_layer_period == 0;
+    if (full || !spec.sliding_window) return {};
+    return {.window = spec.sliding_window, .rotates_as_windowed = spec.window_rope_theta.has_value()};
+}
+
+std::vector<double> window_rope_frequencies(const ModelSpec& spec) {
+    ModelSpec windowed = spec;
+    windowed.rope_theta = spec.window_rope_theta.value();
+    windowed.rope_scaling.reset();
+    return rope_frequencies(windowed);
 }
 
 std::vector<double> rope_frequencies(const ModelSpec& spec) {

@@ -26,8 +26,13 @@ struct RopeScaling {
     bool operator==(const RopeScaling&) const = default;
 };
 
+/// Where the norms of a block's halves stand: x + f(norm(x)) or x + norm(f(x)).
+enum class NormPlace { Before, After };
+/// RMSNorm of q and k before the rotation: of each head alone, or of all heads together.
+enum class QkNorm { None, Heads, Together };
+
 struct ModelSpec {
-    std::string name;  // architecture: llama3, mistral, qwen2, qwen3
+    std::string name;  // architecture: llama3, mistral, qwen2, qwen3, olmo2, olmo3
     int64_t vocab_size = 0, dim = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0,
             hidden_dim = 0;
     double norm_eps = 1e-5, rope_theta = 500000;
@@ -36,15 +41,28 @@ struct ModelSpec {
     bool qkv_bias = false;         // biases of wq, wk and wv
     bool output_bias = false;      // bias of wo
     bool mlp_bias = false;         // biases of w1, w2 and w3
-    bool qk_norm = false;          // RMSNorm over each head of q and k before the rotation
+    QkNorm qk_norm = QkNorm::None;
+    NormPlace norms = NormPlace::Before;
     /// A token attends to at most so many tokens, the last of them itself; none: to all tokens before it.
     std::optional<int64_t> sliding_window;
+    int64_t full_layer_period = 0;  // every so many layers, the last one has no window; 0: all have it
+    /// The rotary base of layers with the window, whose frequencies are not scaled; none: layers rotate
+    /// alike.
+    std::optional<double> window_rope_theta;
 
     /// Hugging Face's max_position_embeddings: the maximum sequence length that the weights support. No layer
     /// reads the value.
     int64_t max_context = 8192;
     bool operator==(const ModelSpec&) const = default;
 };
+
+/// What differs between the layers of a model.
+struct LayerSpec {
+    std::optional<int64_t> window;  // as ModelSpec::sliding_window
+    bool rotates_as_windowed = false;
+    bool operator==(const LayerSpec&) const = default;
+};
+LayerSpec layer_spec(const ModelSpec& spec, int64_t layer);
 
 /// Returns a preset. Throws UserError, which lists the known presets, if there is no such preset.
 ModelSpec preset(const std::string& name, const std::string& flavor);
@@ -84,7 +102,9 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype 
 /// empty list means that `a` and `b` are the same model.
 std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b);
 
-/// Returns the radians per position for each of the head_dim / 2 rotary pairs.
+/// Returns the radians per position for each of the head_dim / 2 rotary pairs, scaled by rope_scaling.
 std::vector<double> rope_frequencies(const ModelSpec& spec);
+/// The same of the layers with the window. REQUIRES: window_rope_theta.
+std::vector<double> window_rope_frequencies(const ModelSpec& spec);
 
 }  // namespace argosy::model

@@ -45,8 +45,8 @@ Parameter vector(std::string name, int64_t size, double value) {
                      .is_matrix = false}};
 }
 
-Parameter cut_bias(std::string name, int64_t size) {
-    Parameter parameter = vector(std::move(name), size, 0);
+Parameter cut_vector(std::string name, int64_t size, double value) {
+    Parameter parameter = vector(std::move(name), size, value);
     parameter.tensor_dim = 0;
     return parameter;
 }

@@ -72,8 +72,8 @@ inline constexpr double kDefaultDeviation = 0.02;
 double residual_deviation(int64_t layer);
 /// A vector that every rank of the tensor axis has; its elements start with `value`.
 Parameter vector(std::string name, int64_t size, double value);
-/// The bias of outputs that the tensor axis cuts.
-Parameter cut_bias(std::string name, int64_t size);
+/// A vector of outputs that the tensor axis cuts, such as their bias.
+Parameter cut_vector(std::string name, int64_t size, double value);
 
 /// The joins of a unit as one tensor each, by the number of their first parameter; missing if the parameters
 /// are not adjacent in memory.

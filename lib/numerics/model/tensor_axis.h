@@ -37,6 +37,8 @@ class TensorAxis {
     /// The largest share of any rank. Ranks that must run the same number of chunks compute that number from
     /// the largest share.
     virtual int64_t largest_share(int64_t n) const { return n; }
+    /// The number of ranks.
+    virtual int degree() const { return 1; }
 
     /// Whether reduce_rows() sums over several ranks.
     virtual bool sums() const { return false; }
@@ -65,8 +67,8 @@ class TensorAxis {
     }
     /// COLLECTIVE: this rank's columns, share(num_columns), -> all columns.
     virtual at::Tensor gather_columns(const at::Tensor& x, int64_t /*num_columns*/) const { return x; }
-    /// COLLECTIVE: element-wise sum or maximum over the ranks of the axis, in place.
-    virtual void sum(at::Tensor&) const {}
+    // COLLECTIVE: element-wise sum or maximum over the ranks of the axis, in place.
+    virtual void sum(at::Tensor& /*values*/, const char* /*work*/) const {}
     virtual void max(at::Tensor&) const {}
     /// COLLECTIVE: the maximum over the ranks that hold parts of a layer's matrices: also those of a context
     /// axis.

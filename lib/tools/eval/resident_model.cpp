@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "model/block.h"
 #include "model/head.h"
 #include "ops/numerics.h"
 
@@ -93,7 +92,7 @@ ResidentModel::ResidentModel(const model::ModelSpec& spec, std::unique_ptr<Resid
       caches_(spec.num_layers),
       lengths_(num_sequences) {
     const at::ScalarType wide = ops::accumulation_type(c10::typeMetaToScalarType(options.dtype()));
-    rope_ = model::rope_table(spec, max_tokens, options.dtype(wide));
+    rope_ = model::rope_tables(spec, max_tokens, options.dtype(wide));
 }
 
 ResidentModel::ResidentModel(const interop::LayerwiseModel& model, int64_t max_tokens, int num_sequences)
@@ -132,7 +131,7 @@ at::Tensor ResidentModel::run(int64_t unit, const model::TensorAxis& axis, const
         return model::Embedding(spec_, axis).forward(weights, {}, batch, model::RecomputeMode::Full, tape);
     auto& cache = caches_[unit - 1];
     if (!cache) cache = std::make_unique<KeyValueCache>(segments_, num_sequences(), max_tokens_);
-    return model::Block(spec_, axis, *cache, rope_)
+    return model::Block(spec_, /*layer=*/unit - 1, axis, *cache, rope_)
         .forward(weights, x, batch, model::RecomputeMode::Full, tape);
 }
 

@@ -17,12 +17,12 @@
 #include <vector>
 
 #include "interop/layerwise_model.h"
+#include "model/block.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "model/tensor_axis.h"
 #include "ops/attention.h"
-#include "ops/rope.h"
 
 namespace argosy::eval {
 
@@ -102,7 +102,7 @@ class ResidentModel {
     const at::TensorOptions options_;
     const int64_t max_tokens_;
     const std::unique_ptr<ResidentUnits> units_;
-    ops::RopeTable rope_;
+    model::RopeTables rope_;
     std::vector<std::unique_ptr<KeyValueCache>> caches_;  // of each block, once it has run here
     std::vector<Segment> segments_;                       // of the batch that runs
     std::vector<int64_t> lengths_;                        // the tokens of each sequence

@@ -179,11 +179,14 @@ FlopsPerToken flops_per_token(const model::ModelSpec& spec, int64_t sequence_len
     const auto num_weights = static_cast<double>(model::num_multiplied(spec));
     const auto width = static_cast<double>(spec.num_heads * spec.head_dim);
     const auto length = static_cast<double>(sequence_length);
-    const double window =
-        std::min(length, static_cast<double>(spec.sliding_window.value_or(sequence_length)));
-    const double attention = 12 * static_cast<double>(spec.num_layers) * width * window;
-    return {.causal = 6 * num_weights + attention * (1 - window / (2 * length)),
-            .noncausal = 6 * num_weights + attention};
+    FlopsPerToken flops = {.causal = 6 * num_weights, .noncausal = 6 * num_weights};
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+        const auto window = static_cast<double>(
+            std::min(sequence_length, model::layer_spec(spec, layer).window.value_or(sequence_length)));
+        flops.causal += 12 * width * window * (1 - window / (2 * length));
+        flops.noncausal += 12 * width * window;
+    }
+    return flops;
 }
 
 }  // namespace argosy::observe

@@ -32,7 +32,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
       precision_(options.precision),
       casts_(options.casts),
       device_(mesh.device()),
-      rope_(model::rope_table(
+      rope_(model::rope_tables(
           spec, options.seq_len,
           at::TensorOptions(device_).dtype(ops::accumulation_type(options.precision.compute)))),
       first_rounding_(device_),
@@ -50,7 +50,9 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         } else if (unit + 1 == placement.units.size()) {
             own_stage.head.emplace(spec_, *axis_, options.tensor.gather_logits);
         } else {
-            own_stage.layers.push_back(std::make_unique<model::Block>(spec_, *axis_, *context_, rope_));
+            const auto layer = static_cast<int64_t>(unit) - 1;
+            own_stage.layers.push_back(
+                std::make_unique<model::Block>(spec_, layer, *axis_, *context_, rope_));
         }
         add_unit(placement, static_cast<int>(unit), mesh, options, use);
     }

@@ -15,7 +15,6 @@
 #include "model/head.h"
 #include "model/layer.h"
 #include "model/tensor_axis.h"
-#include "ops/rope.h"
 #include "parallel/context_parallel.h"
 #include "parallel/placement.h"
 #include "parallel/product_casts.h"
@@ -85,7 +84,7 @@ class ParallelModel {
     ProductCasts casts_;
     comm::Communicator* matrix_parts_ = nullptr;  // the ranks that hold parts of a matrix in float8
     c10::Device device_;
-    ops::RopeTable rope_;
+    model::RopeTables rope_;
     ops::FirstRounding first_rounding_;
     std::unique_ptr<model::TensorAxis> axis_;
     std::unique_ptr<model::ContextAxis> context_;

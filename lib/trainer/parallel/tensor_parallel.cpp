@@ -156,8 +156,8 @@ at::Tensor TensorParallelAxis::gather_columns(const at::Tensor& x, int64_t num_c
     return all.transpose(0, 1).reshape({x.size(0), -1}).narrow(1, 0, num_columns);
 }
 
-void TensorParallelAxis::sum(at::Tensor& values) const {
-    group_.run({.kind = OpKind::AllReduce, .out = values, .in = values, .purpose = {kSoftmax}});
+void TensorParallelAxis::sum(at::Tensor& values, const char* work) const {
+    group_.run({.kind = OpKind::AllReduce, .out = values, .in = values, .purpose = {work}});
 }
 
 void TensorParallelAxis::max(at::Tensor& values) const { take_max(group_, values, kSoftmax); }

@@ -43,6 +43,7 @@ class TensorParallelAxis : public model::TensorAxis {
 
     layout::Range share(int64_t n) const override { return layout::chunk(n, group_.size(), group_.rank()); }
     int64_t largest_share(int64_t n) const override { return layout::chunk(n, group_.size(), 0).size; }
+    int degree() const override { return group_.size(); }
     bool sums() const override { return true; }
     ops::Operand gather(const ops::Operand& x, const char* work) const override;
     std::unique_ptr<model::ComingRows> start_gather(const ops::Operand& x, const char* work) const override;
@@ -50,7 +51,7 @@ class TensorParallelAxis : public model::TensorAxis {
     std::unique_ptr<model::ComingRows> start_reduce(const at::Tensor& partial, int64_t num_rows,
                                                     const char* work) const override;
     at::Tensor targets_of(const layout::Range& piece, const at::Tensor& targets) const override;
-    void sum(at::Tensor& values) const override;
+    void sum(at::Tensor& values, const char* work) const override;
     void max(at::Tensor& values) const override;
     void max_of_parts(at::Tensor& values) const override;
     at::Tensor gather_columns(const at::Tensor& x, int64_t num_columns) const override;
