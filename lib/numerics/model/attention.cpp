@@ -74,7 +74,7 @@ void Attention::fill(const Weights& weights, const at::Tensor& x, const Batch& b
     // 1. normalise: input [rows, dim]
     if (!tape.input.defined()) {
         std::tie(tape.input, tape.inverse_rms) =
-            axis_.normed(x, weights[places_.norm], spec_.norm_eps, weights.recipe(places_.qkv), summed);
+            axis_.normed(x, {weights[places_.norm], spec_.norm_eps}, weights.recipe(places_.qkv), summed);
     }
     // 2. project to q, k, v: qkv [tokens, (heads + 2 kv_heads) * head_dim]
     if (!tape.v.defined()) {
@@ -104,8 +104,8 @@ void Attention::fill_queries_and_keys(const Weights& weights, const Batch& batch
     }
     // 2. with QK-norm: normalise each head into new memory (the norm's backward reads the products in qkv),
     //    then rotate the normalised q and k in place
-    tape.q_norm = ops::rms_norm(heads_of(products.q), weights[places_.q_norm], spec_.norm_eps);
-    tape.k_norm = ops::rms_norm(heads_of(products.k), weights[places_.k_norm], spec_.norm_eps);
+    tape.q_norm = ops::rms_norm(heads_of(products.q), {weights[places_.q_norm], spec_.norm_eps});
+    tape.k_norm = ops::rms_norm(heads_of(products.k), {weights[places_.k_norm], spec_.norm_eps});
     tape.q = std::exchange(tape.q_norm.y, {}).view(products.q.sizes());
     tape.k = std::exchange(tape.k_norm.y, {}).view(products.k.sizes());
     ops::write_rope(tape.q, tape.q, rope_, batch.positions);
@@ -131,7 +131,8 @@ at::Tensor Attention::backward_input(const Weights& weights, const at::Tensor& d
     const auto [dinput, dqkv_operand] = axis_.column_backward(dqkv, /*largest=*/{}, qkv);
     work.add_product(places_.qkv, dqkv_operand, tape.input, *qkv.recipe, axis_);
     // 4. norm, plus the gradient of the bypass: dx [rows, dim]
-    auto [dx, dnorm] = ops::rms_norm_backward(dinput, x, weights[places_.norm], tape.inverse_rms, dy);
+    auto [dx, dnorm] =
+        ops::rms_norm_backward(dinput, x, {weights[places_.norm], spec_.norm_eps}, tape.inverse_rms, dy);
     work.add_value(places_.norm, dnorm);
     return dx;
 }
@@ -161,12 +162,12 @@ at::Tensor Attention::qkv_gradient(const Weights& weights, at::Tensor doutput, c
     const Qkv products = split(tape.qkv, weights);
     ops::write_rope_backward(dq, dq, rope_, batch.positions);
     ops::write_rope_backward(dk, dk, rope_, batch.positions);
-    work.add_value(places_.q_norm,
-                   ops::write_rms_norm_backward(heads_of(gradients.q), heads_of(dq), heads_of(products.q),
-                                                weights[places_.q_norm], tape.q_norm.inverse_rms));
-    work.add_value(places_.k_norm,
-                   ops::write_rms_norm_backward(heads_of(gradients.k), heads_of(dk), heads_of(products.k),
-                                                weights[places_.k_norm], tape.k_norm.inverse_rms));
+    work.add_value(places_.q_norm, ops::write_rms_norm_backward(
+                                       heads_of(gradients.q), heads_of(dq), heads_of(products.q),
+                                       {weights[places_.q_norm], spec_.norm_eps}, tape.q_norm.inverse_rms));
+    work.add_value(places_.k_norm, ops::write_rms_norm_backward(
+                                       heads_of(gradients.k), heads_of(dk), heads_of(products.k),
+                                       {weights[places_.k_norm], spec_.norm_eps}, tape.k_norm.inverse_rms));
     return dqkv;
 }
 

@@ -3,8 +3,8 @@
 #include <tuple>
 #include <utility>
 
+#include "ops/glu.h"
 #include "ops/rms_norm.h"
-#include "ops/swiglu.h"
 
 namespace argosy::model {
 
@@ -36,7 +36,7 @@ void FeedForward::fill(const Weights& weights, const at::Tensor& x, SumOver summ
     // 1. normalise: input [rows, dim]
     if (!tape.input.defined()) {
         std::tie(tape.input, tape.inverse_rms) =
-            axis_.normed(x, weights[places_.norm], spec_.norm_eps, weights.recipe(places_.gate_up), summed);
+            axis_.normed(x, {weights[places_.norm], spec_.norm_eps}, weights.recipe(places_.gate_up), summed);
     }
     // 2. project to gate and up: gate_up [tokens, 2 hidden]
     if (!tape.gate_up.defined()) {
@@ -47,7 +47,8 @@ void FeedForward::fill(const Weights& weights, const at::Tensor& x, SumOver summ
     if (!tape.activation.defined()) {
         const ops::Recipe& recipe = weights.recipe(places_.down);
         at::Tensor largest;
-        const at::Tensor y = ops::swiglu(tape.gate_up, recipe.shares_x() ? &largest : nullptr);
+        const at::Tensor y =
+            ops::glu(tape.gate_up, ops::Activation::Silu, recipe.shares_x() ? &largest : nullptr);
         tape.activation = axis_.cast_if_shared(y, recipe, TensorAxis::Rows::All, activation_summed, largest);
     }
 }
@@ -67,14 +68,15 @@ at::Tensor FeedForward::backward_input(const Weights& weights, const at::Tensor&
     // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
     const ops::Stack gate_up = weights.stack(places_.gate_up);
     at::Tensor largest;
-    const at::Tensor dgate_up =
-        ops::swiglu_backward(dactivation, tape.gate_up, gate_up.recipe->shares_dy() ? &largest : nullptr);
+    const at::Tensor dgate_up = ops::glu_backward(dactivation, tape.gate_up, ops::Activation::Silu,
+                                                  gate_up.recipe->shares_dy() ? &largest : nullptr);
     // 3. gate and up projections: dinput [rows, dim]
     const auto [dinput, dgate_up_operand] = axis_.column_backward(dgate_up, largest, gate_up);
     work.add_product(places_.gate_up, dgate_up_operand, tape.input, *gate_up.recipe, axis_);
     if (places_.gate_up_bias) work.add_row_sum(places_.gate_up_bias, dgate_up);
     // 4. norm, plus the gradient of the bypass: dx [rows, dim]
-    auto [dx, dnorm] = ops::rms_norm_backward(dinput, x, weights[places_.norm], tape.inverse_rms, dy);
+    auto [dx, dnorm] =
+        ops::rms_norm_backward(dinput, x, {weights[places_.norm], spec_.norm_eps}, tape.inverse_rms, dy);
     work.add_value(places_.norm, dnorm);
     return dx;
 }
