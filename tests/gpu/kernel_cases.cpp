@@ -98,7 +98,7 @@ namespace {
 
 /// Whether a kernel finds the largest magnitude of its result too.
 enum class Finds { Nothing, Largest };
-std::string with(const char* kernel, Finds finds) {
+std::string with(const std::string& kernel, Finds finds) {
     return finds == Finds::Largest ? fmt::format("{} and its largest", kernel) : kernel;
 }
 
@@ -118,6 +118,8 @@ Run finding(Finds finds, Slices& memory, const T* result, int64_t count, OnGpu o
             }};
 }
 
+constexpr float kWeightOffset = 1;  // of the norms; costs the same as none
+
 template <class T>
 Case rms_norm(int64_t row_size, Finds finds = Finds::Nothing) {
     return {with("rms_norm", finds), by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
@@ -128,7 +130,9 @@ Case rms_norm(int64_t row_size, Finds finds = Finds::Nothing) {
                                          memory.in<T>(row_size),
                                          1e-5F,
                                          memory.out<T>(count),
-                                         memory.out<float>(rows)};
+                                         memory.out<float>(rows),
+                                         {},
+                                         kWeightOffset};
                 return finding(
                     finds, memory, args.y, count,
                     [=](GpuStream stream, float* largest) {
@@ -151,7 +155,10 @@ Case rms_norm_backward(int64_t row_size) {
                                                  memory.in<float>(rows),
                                                  memory.in<T>(count),
                                                  memory.out<T>(count),
-                                                 memory.in_out<float>(row_size, 1e-3)};
+                                                 memory.in_out<float>(row_size, 1e-3),
+                                                 {},
+                                                 {},
+                                                 kWeightOffset};
                 const auto& gpu = gpu_table()->of<T>();
                 void* const scratch = memory.scratch(gpu.rms_norm_backward_scratch_bytes(args));
                 return {[=, &gpu](GpuStream stream) { gpu.rms_norm_backward(args, scratch, stream); },
@@ -179,36 +186,39 @@ Case rope(int64_t num_heads, int64_t head_dim) {
 /// Gate and up side by side, as in the model.
 constexpr int64_t kHidden = 4864;
 
+const char* name_of(Activation activation) { return activation == Activation::Silu ? "swiglu" : "geglu"; }
+
 template <class T>
-Case swiglu(Finds finds = Finds::Nothing) {
+Case glu(Activation activation, Finds finds = Finds::Nothing) {
     return {
-        with("swiglu", finds), kName<T>, [=](Slices& memory, int64_t elements) -> Run {
+        with(name_of(activation), finds), kName<T>, [=](Slices& memory, int64_t elements) -> Run {
             const int64_t rows = std::max<int64_t>(elements / kHidden, 3), stride = 2 * kHidden;
             const T* const gate = memory.in<T>(rows * stride);
-            const Swiglu<T> args = {rows,           kHidden, gate,
-                                    gate + kHidden, stride,  memory.out<T>(rows * kHidden)};
+            const Glu<T> args = {
+                activation, rows, kHidden, gate, gate + kHidden, stride, memory.out<T>(rows * kHidden)};
             return finding(
                 finds, memory, args.y, rows * kHidden,
-                [=](GpuStream stream, float* largest) { gpu_table()->of<T>().swiglu(args, stream, largest); },
-                [=] { table().of<T>().swiglu(args); });
+                [=](GpuStream stream, float* largest) { gpu_table()->of<T>().glu(args, stream, largest); },
+                [=] { table().of<T>().glu(args); });
         }};
 }
 
 template <class T>
-Case swiglu_backward(Finds finds = Finds::Nothing) {
-    return {with("swiglu_backward", finds), kName<T>, [=](Slices& memory, int64_t elements) -> Run {
+Case glu_backward(Activation activation, Finds finds = Finds::Nothing) {
+    return {with(std::string(name_of(activation)) + "_backward", finds), kName<T>,
+            [=](Slices& memory, int64_t elements) -> Run {
                 const int64_t rows = std::max<int64_t>(elements / kHidden, 3), stride = 2 * kHidden;
                 const T* const dy = memory.in<T>(rows * kHidden);
                 const T* const gate = memory.in<T>(rows * stride);
                 T* const dgate = memory.out<T>(rows * stride);
-                const SwigluBackward<T> args = {rows,  kHidden,         dy,    gate, gate + kHidden,
-                                                dgate, dgate + kHidden, stride};
+                const GluBackward<T> args = {activation,     rows,  kHidden,         dy,    gate,
+                                             gate + kHidden, dgate, dgate + kHidden, stride};
                 return finding(
                     finds, memory, args.dgate, rows * stride,
                     [=](GpuStream stream, float* largest) {
-                        gpu_table()->of<T>().swiglu_backward(args, stream, largest);
+                        gpu_table()->of<T>().glu_backward(args, stream, largest);
                     },
-                    [=] { table().of<T>().swiglu_backward(args); });
+                    [=] { table().of<T>().glu_backward(args); });
             }};
 }
 
@@ -429,12 +439,16 @@ std::vector<Case> all_cases() {
                                rope<BFloat16>(2, 64),
                                rope<BFloat16>(32, 128),
                                rope<float>(32, 128),
-                               swiglu<BFloat16>(),
-                               swiglu<float>(),
-                               swiglu_backward<BFloat16>(),
-                               swiglu_backward<float>(),
-                               swiglu<BFloat16>(Finds::Largest),
-                               swiglu_backward<BFloat16>(Finds::Largest),
+                               glu<BFloat16>(Activation::Silu),
+                               glu<float>(Activation::Silu),
+                               glu_backward<BFloat16>(Activation::Silu),
+                               glu_backward<float>(Activation::Silu),
+                               glu<BFloat16>(Activation::Silu, Finds::Largest),
+                               glu_backward<BFloat16>(Activation::Silu, Finds::Largest),
+                               glu<BFloat16>(Activation::GeluTanh),
+                               glu<float>(Activation::GeluTanh),
+                               glu_backward<BFloat16>(Activation::GeluTanh),
+                               glu_backward<float>(Activation::GeluTanh),
                                widen<BFloat16>(),
                                narrow<BFloat16>(),
                                sum_rows<BFloat16>(896),

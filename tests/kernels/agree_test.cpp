@@ -51,17 +51,25 @@ class Computed {
                const std::vector<T>& residual) {
         std::vector<T> y(x.size()), dx(x.size());
         std::vector<float> inverse(kRows), dweight(size_);
-        kernels_.rms_norm({kRows, size_, x.data(), weight.data(), 0.1F, y.data(), inverse.data()});
-        kernels_.rms_norm_backward({kRows, size_, dy.data(), x.data(), weight.data(), inverse.data(),
-                                    residual.data(), dx.data(), dweight.data()});
-        keep(y), keep(dx), keep_floats(inverse), keep_floats(dweight);
+        for (const float offset : {0.0F, 1.0F}) {
+            RmsNorm<T> forward = {kRows, size_, x.data(), weight.data(), 0.1F, y.data(), inverse.data()};
+            RmsNormBackward<T> backward = {kRows,           size_,         dy.data(),
+                                           x.data(),        weight.data(), inverse.data(),
+                                           residual.data(), dx.data(),     dweight.data()};
+            forward.weight_offset = backward.weight_offset = offset;
+            kernels_.rms_norm(forward);
+            kernels_.rms_norm_backward(backward);
+            keep(y), keep(dx), keep_floats(inverse), keep_floats(dweight);
+        }
     }
     void activations(const std::vector<T>& gate, const std::vector<T>& up, const std::vector<T>& dy) {
         std::vector<T> y(gate.size()), dgate(gate.size()), dup(gate.size());
-        kernels_.swiglu({kRows, size_, gate.data(), up.data(), size_, y.data()});
-        kernels_.swiglu_backward(
-            {kRows, size_, dy.data(), gate.data(), up.data(), dgate.data(), dup.data(), size_});
-        keep(y), keep(dgate), keep(dup);
+        for (const Activation activation : {Activation::Silu, Activation::GeluTanh}) {
+            kernels_.glu({activation, kRows, size_, gate.data(), up.data(), size_, y.data()});
+            kernels_.glu_backward({activation, kRows, size_, dy.data(), gate.data(), up.data(), dgate.data(),
+                                   dup.data(), size_});
+            keep(y), keep(dgate), keep(dup);
+        }
     }
     void losses(std::vector<T> logits) {
         const std::vector<int64_t> targets = {size_ / 2, -1, size_ - 1};

@@ -1,7 +1,10 @@
-// SwiGLU, RoPE and conversions on GPUs, against plain loops in fp64 and against the CPU's kernels.
+// Gated linear units, RoPE and conversions on GPUs, against plain loops in fp64 and against the CPU's
+// kernels.
 #include <limits>
+#include <numbers>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "kernels/gpu_test.h"
 
@@ -20,63 +23,92 @@ using ElementTypes = ::testing::Types<float, BFloat16>;
 TYPED_TEST_SUITE(GpuElementwise, ElementTypes);
 
 /// Gate and up side by side, with `gap` more elements before the next row.
-struct SwigluCase {
+struct GluCase {
+    Activation activation;
     int64_t num_rows, row_size, gap = 0;
     bool aligned = true;
     int64_t stride() const { return 2 * row_size + gap; }
 };
-constexpr SwigluCase kSwigluCases[] = {
-    {1, 1},   {1, 4096},         {3, 7},     {5, 8},      {4, 8, 8}, {4, 8, 3}, {3, 256, 16},
-    {7, 255}, {2, 40, 0, false}, {11, 1000}, {2, 4099, 1}};
+std::vector<GluCase> glu_cases() {
+    std::vector<GluCase> all;
+    for (const Activation each : {Activation::Silu, Activation::GeluTanh}) {
+        all.insert(all.end(), {{each, 1, 1},
+                               {each, 1, 4096},
+                               {each, 3, 7},
+                               {each, 5, 8},
+                               {each, 4, 8, 8},
+                               {each, 4, 8, 3},
+                               {each, 3, 256, 16},
+                               {each, 7, 255},
+                               {each, 2, 40, 0, false},
+                               {each, 11, 1000},
+                               {each, 2, 4099, 1}});
+    }
+    return all;
+}
 
-TYPED_TEST(GpuElementwise, Swiglu) {
+struct Activated {
+    double value, slope;
+};
+Activated activated(Activation activation, double gate) {
+    if (activation == Activation::Silu) {
+        const double open = sigmoid(gate);
+        return {gate * open, open * (1 + gate * (1 - open))};
+    }
+    const double factor = std::sqrt(2 / std::numbers::pi),
+                 u = factor * (gate + 0.044715 * gate * gate * gate);
+    const double t = std::tanh(u), du = factor * (1 + 3 * 0.044715 * gate * gate);
+    return {gate / 2 * (1 + t), (1 + t) / 2 + gate / 2 * (1 - t * t) * du};
+}
+
+TYPED_TEST(GpuElementwise, Glu) {
     using T = TypeParam;
-    for (const SwigluCase& size : kSwigluCases) {
+    for (const GluCase& size : glu_cases()) {
         const auto both = this->template random<T>(size.num_rows * size.stride(), size.aligned, 4);
         const auto [y] = in_any_order([&] {
             Memory<T> result(size.num_rows * size.row_size, size.aligned);
-            this->template gpu<T>().swiglu({size.num_rows, size.row_size, both.gpu(),
-                                            both.gpu() + size.row_size, size.stride(), result.gpu()},
-                                           nullptr, nullptr);
+            this->template gpu<T>().glu({size.activation, size.num_rows, size.row_size, both.gpu(),
+                                         both.gpu() + size.row_size, size.stride(), result.gpu()},
+                                        nullptr, nullptr);
             return std::tuple(result);
         });
         const auto expected = [&](int64_t i) {
             const int64_t at = i / size.row_size * size.stride() + i % size.row_size;
-            return both.at(at) * sigmoid(both.at(at)) * both.at(at + size.row_size);
+            return activated(size.activation, both.at(at)).value * both.at(at + size.row_size);
         };
         expect_near("y", y, expected, 2 * rounding<T>(), kSmallest);
     }
 }
 
-TYPED_TEST(GpuElementwise, SwigluBackward) {
+TYPED_TEST(GpuElementwise, GluBackward) {
     using T = TypeParam;
-    for (const SwigluCase& size : kSwigluCases) {
+    for (const GluCase& size : glu_cases()) {
         if (size.gap > 0) continue;  // outputs have no gaps here, so no poison remains in them
         const int64_t hidden = size.row_size;
         const auto both = this->template random<T>(size.num_rows * size.stride(), size.aligned, 4);
         const auto dy = this->template random<T>(size.num_rows * hidden, size.aligned);
         const auto [dboth] = in_any_order([&] {
             Memory<T> result(both.size(), size.aligned);
-            this->template gpu<T>().swiglu_backward(
-                {size.num_rows, hidden, dy.gpu(), both.gpu(), both.gpu() + hidden, result.gpu(),
-                 result.gpu() + hidden, size.stride()},
+            this->template gpu<T>().glu_backward(
+                {size.activation, size.num_rows, hidden, dy.gpu(), both.gpu(), both.gpu() + hidden,
+                 result.gpu(), result.gpu() + hidden, size.stride()},
                 nullptr, nullptr);
             return std::tuple(result);
         });
         const auto expected = [&](int64_t i) {
             const int64_t row = i / size.stride(), column = i % size.stride(), j = column % hidden;
-            const double gate = both.at(row * size.stride() + j), open = sigmoid(gate);
+            const auto [value, slope] = activated(size.activation, both.at(row * size.stride() + j));
             const double up = both.at(row * size.stride() + hidden + j), upper = dy.at(row * hidden + j);
-            return column < hidden ? open * (1 + gate * (1 - open)) * upper * up : gate * open * upper;
+            return column < hidden ? slope * upper * up : value * upper;
         };
         expect_near("dgate and dup", dboth, expected, 2 * rounding<T>(), 1);
     }
 }
 
 // The results are those without `largest`, and NaN is larger than all others.
-TYPED_TEST(GpuElementwise, SwigluFindsTheLargestMagnitudeOfItsResult) {
+TYPED_TEST(GpuElementwise, GluFindsTheLargestMagnitudeOfItsResult) {
     using T = TypeParam;
-    for (const SwigluCase& size : kSwigluCases) {
+    for (const GluCase& size : glu_cases()) {
         SCOPED_TRACE(std::to_string(size.num_rows) + " x " + std::to_string(size.row_size));
         const int64_t hidden = size.row_size;
         for (const bool has_nan : {false, true}) {
@@ -87,12 +119,12 @@ TYPED_TEST(GpuElementwise, SwigluFindsTheLargestMagnitudeOfItsResult) {
                 Memory<T> y(size.num_rows * hidden, size.aligned), dboth = both;
                 const T* const gate = std::as_const(both).gpu();
                 const auto& gpu = this->template gpu<T>();
-                gpu.swiglu({size.num_rows, hidden, gate, gate + hidden, size.stride(), y.gpu()}, nullptr,
-                           of_y);
+                gpu.glu({size.activation, size.num_rows, hidden, gate, gate + hidden, size.stride(), y.gpu()},
+                        nullptr, of_y);
                 for (int64_t i = 0; i < dboth.size(); ++i) dboth[i] = narrow<T>(0);  // gaps too
-                gpu.swiglu_backward({size.num_rows, hidden, dy.gpu(), gate, gate + hidden, dboth.gpu(),
-                                     dboth.gpu() + hidden, size.stride()},
-                                    nullptr, of_dboth);
+                gpu.glu_backward({size.activation, size.num_rows, hidden, dy.gpu(), gate, gate + hidden,
+                                  dboth.gpu(), dboth.gpu() + hidden, size.stride()},
+                                 nullptr, of_dboth);
                 return std::tuple(y, dboth);
             };
             const auto [right_y, right_dboth] = run(nullptr, nullptr);
@@ -111,25 +143,29 @@ TYPED_TEST(GpuElementwise, SwigluFindsTheLargestMagnitudeOfItsResult) {
 }
 
 // Gates whose exponential overflows or underflows, and gates that are NaN.
-TYPED_TEST(GpuElementwise, SwigluAtItsLimits) {
+TYPED_TEST(GpuElementwise, GluAtItsLimits) {
     using T = TypeParam;
     const double limits[] = {0.0,   -0.0, 1e-30, 20,    -20,    88,        -88,        89,
                              -89.5, 300,  -300,  6.5e4, -6.5e4, kInfinity, -kInfinity, kNaN};
     Memory<T> gate(16, true), one(16, true), y = one, dgate = one, dup = one;
     for (int i = 0; i < 16; ++i) gate[i] = narrow<T>(limits[i]), one[i] = narrow<T>(1);
     Memory<T> right_y = y, right_dgate = y, right_dup = y;
-    const auto& gpu = this->template gpu<T>();
-    gpu.swiglu({1, 16, gate.gpu(), one.gpu(), 16, y.gpu()}, nullptr, nullptr);
-    gpu.swiglu_backward({1, 16, one.gpu(), gate.gpu(), one.gpu(), dgate.gpu(), dup.gpu(), 16}, nullptr,
-                        nullptr);
-    table().of<T>().swiglu({1, 16, gate.host(), one.host(), 16, right_y.host()});
-    table().of<T>().swiglu_backward(
-        {1, 16, one.host(), gate.host(), one.host(), right_dgate.host(), right_dup.host(), 16});
-    EXPECT_EQ(kinds(y), kinds(right_y));
-    EXPECT_EQ(kinds(dgate), kinds(right_dgate));
-    EXPECT_EQ(kinds(dup), kinds(right_dup));
-    for (int i = 0; i < 13; ++i) {
-        EXPECT_NEAR(y.at(i), gate.at(i) * sigmoid(gate.at(i)), 2 * rounding<T>() * std::abs(gate.at(i))) << i;
+    for (const Activation activation : {Activation::Silu, Activation::GeluTanh}) {
+        const auto& gpu = this->template gpu<T>();
+        gpu.glu({activation, 1, 16, gate.gpu(), one.gpu(), 16, y.gpu()}, nullptr, nullptr);
+        gpu.glu_backward({activation, 1, 16, one.gpu(), gate.gpu(), one.gpu(), dgate.gpu(), dup.gpu(), 16},
+                         nullptr, nullptr);
+        table().of<T>().glu({activation, 1, 16, gate.host(), one.host(), 16, right_y.host()});
+        table().of<T>().glu_backward({activation, 1, 16, one.host(), gate.host(), one.host(),
+                                      right_dgate.host(), right_dup.host(), 16});
+        EXPECT_EQ(kinds(y), kinds(right_y));
+        EXPECT_EQ(kinds(dgate), kinds(right_dgate));
+        EXPECT_EQ(kinds(dup), kinds(right_dup));
+        for (int i = 0; i < 13; ++i) {
+            EXPECT_NEAR(y.at(i), activated(activation, gate.at(i)).value,
+                        2 * rounding<T>() * std::abs(gate.at(i)))
+                << i;
+        }
     }
 }
 

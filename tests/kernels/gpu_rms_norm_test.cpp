@@ -15,12 +15,14 @@ constexpr double kSmallest = 0x1p-14;  // errors of smaller results are relative
 struct Case {
     int64_t num_rows, row_size;
     bool aligned = true;
+    float weight_offset = 0;
 };
 
 /// Row lengths around every limit between row shapes (kernels/cuda/rows.cuh), for every type, and beyond the
 /// longest.
 std::vector<Case> cases() {
     std::vector<Case> all = {{300, 64}, {300, 128}, {300, 120}, {5, 64, false}, {3, 1000, false}};
+    for (const int64_t size : {64, 896, 8201, 16392}) all.push_back({3, size, true, 1});
     for (const int64_t size : {1, 7, 24, 136, 256, 520, 896, 1032}) {
         all.push_back({1, size});
         all.push_back({20, size});
@@ -49,20 +51,21 @@ Exact<T> exact(const Case& size, const Inputs<T>& inputs, bool joins) {
     for (int64_t row = 0; row < size.num_rows; ++row) {
         const int64_t begin = row * size.row_size;
         double squares = 0;
+        const auto weight = [&](int64_t i) { return size.weight_offset + inputs.weight.at(i); };
         for (int64_t i = 0; i < size.row_size; ++i) squares += x.at(begin + i) * x.at(begin + i);
         const double inverse = 1 / std::sqrt(squares / static_cast<double>(size.row_size) + kEps);
         result.inverse.push_back(inverse);
         double products = 0;
         for (int64_t i = 0; i < size.row_size; ++i) {
             const double normed = x.at(begin + i) * inverse, dy = inputs.dy.at(begin + i);
-            result.y.push_back(normed * inputs.weight.at(i));
-            products += dy * inputs.weight.at(i) * normed;
+            result.y.push_back(normed * weight(i));
+            products += dy * weight(i) * normed;
             result.dweight[i] += dy * normed;
         }
         const double mean = products / static_cast<double>(size.row_size);
         for (int64_t i = 0; i < size.row_size; ++i) {
             const double normed = x.at(begin + i) * inverse;
-            const double own = (inputs.dy.at(begin + i) * inputs.weight.at(i) - normed * mean) * inverse;
+            const double own = (inputs.dy.at(begin + i) * weight(i) - normed * mean) * inverse;
             result.dx.push_back(own + (joins ? inputs.residual.at(begin + i) : 0));
         }
     }
@@ -82,9 +85,16 @@ class GpuRmsNorm : public GpuTest {
     static auto forward(const Case& size, const Inputs<T>& in, float* largest = nullptr) {
         Memory<T> y(in.x.size(), size.aligned);
         Memory<float> inverse(size.num_rows, size.aligned);
-        gpu<T>().rms_norm(
-            {size.num_rows, size.row_size, in.x.gpu(), in.weight.gpu(), kEps, y.gpu(), inverse.gpu()},
-            nullptr, largest);
+        gpu<T>().rms_norm({size.num_rows,
+                           size.row_size,
+                           in.x.gpu(),
+                           in.weight.gpu(),
+                           kEps,
+                           y.gpu(),
+                           inverse.gpu(),
+                           {},
+                           size.weight_offset},
+                          nullptr, largest);
         return std::tuple(y, inverse);
     }
 
@@ -101,7 +111,10 @@ class GpuRmsNorm : public GpuTest {
                                          inverse.gpu(),
                                          joins ? in.residual.gpu() : nullptr,
                                          dx.gpu(),
-                                         dweight.gpu()};
+                                         dweight.gpu(),
+                                         {},
+                                         {},
+                                         size.weight_offset};
         const int64_t bytes = gpu<T>().rms_norm_backward_scratch_bytes(args);
         EXPECT_EQ(bytes % int64_t{sizeof(float)}, 0);
         Memory<float> scratch(bytes / int64_t{sizeof(float)}, true);
@@ -111,7 +124,8 @@ class GpuRmsNorm : public GpuTest {
     }
 
     void check(const Case& size, bool with_residual) {
-        const std::string where = std::to_string(size.num_rows) + " x " + std::to_string(size.row_size);
+        const std::string where = std::to_string(size.num_rows) + " x " + std::to_string(size.row_size) +
+                                  (size.weight_offset != 0 ? " with offset" : "");
         SCOPED_TRACE(where + (with_residual ? " with residual" : ""));
         const auto in = inputs(size);
         const auto [y, inverse] = in_any_order([&] { return forward(size, in); });

@@ -53,7 +53,7 @@ TEST_F(GpuTraffic, CrossEntropyReadsAgainWhatABlockCannotKeep) {
 }
 
 // With the largest magnitude of the result too.
-TEST_F(GpuTraffic, SwigluReadsAndWritesOnce) {
+TEST_F(GpuTraffic, GluReadsAndWritesOnce) {
     constexpr int64_t kRows = 5, kHidden = 1000, kBytes = kRows * kHidden * kElement;
     const auto gate_up = random<BFloat16>(2 * kRows * kHidden), dy = random<BFloat16>(kRows * kHidden);
     Memory<BFloat16> y(kRows * kHidden, true), dgate_up(2 * kRows * kHidden, true);
@@ -61,14 +61,14 @@ TEST_F(GpuTraffic, SwigluReadsAndWritesOnce) {
     const BFloat16 *gate = gate_up.gpu(), *up = gate + kRows * kHidden;
     for (float* const to : {static_cast<float*>(nullptr), largest.gpu()}) {
         const Traffic forward = traffic_of([&] {
-            gpu<BFloat16>().swiglu({kRows, kHidden, gate, up, kHidden, y.gpu()}, nullptr, to);
+            gpu<BFloat16>().glu({Activation::Silu, kRows, kHidden, gate, up, kHidden, y.gpu()}, nullptr, to);
         });
         EXPECT_EQ(forward.loaded, 2 * kBytes);
         EXPECT_EQ(forward.stored, kBytes);
         const Traffic backward = traffic_of([&] {
-            gpu<BFloat16>().swiglu_backward({kRows, kHidden, dy.gpu(), gate, up, dgate_up.gpu(),
-                                             dgate_up.gpu() + kRows * kHidden, kHidden},
-                                            nullptr, to);
+            gpu<BFloat16>().glu_backward({Activation::Silu, kRows, kHidden, dy.gpu(), gate, up,
+                                          dgate_up.gpu(), dgate_up.gpu() + kRows * kHidden, kHidden},
+                                         nullptr, to);
         });
         EXPECT_EQ(backward.loaded, 3 * kBytes);
         EXPECT_EQ(backward.stored, 2 * kBytes);

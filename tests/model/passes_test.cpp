@@ -94,12 +94,12 @@ TEST_F(BlockOnGpu, PassesAreThese) {
         passes_of([&] { y = block.forward(weights, x, model.batch, RecomputeMode::None, tape); });
     EXPECT_EQ(with_one_pass(forward, attention, "attention"),
               (Passes{"rms_norm", product, "rope", "attention", product,  // with the residual stream
-                      "rms_norm", product, "swiglu", product}));          // likewise
+                      "rms_norm", product, "glu", product}));             // likewise
 
     WeightWork work;
     const Passes backward = passes_of([&] { block.backward_input(weights, dy, model.batch, tape, work); });
     EXPECT_EQ(with_one_pass(backward, attention_backward, "attention_backward"),
-              (Passes{product, "swiglu_backward", product,    // down, gate and up
+              (Passes{product, "glu_backward", product,       // down, gate and up
                       zero, "rms_norm_backward", "sum_rows",  // zeros: of the norm's weight
                       product, "attention_backward", "aten::copy_", "rope", "rope", product,  // copy: dv
                       zero, "rms_norm_backward", "sum_rows"}));

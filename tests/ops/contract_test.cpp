@@ -16,6 +16,7 @@
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/glu.h"
 #include "ops/matmul.h"
 #include "ops/numerics.h"
 #include "ops/ops_test.h"
@@ -23,7 +24,6 @@
 #include "ops/rope.h"
 #include "ops/stochastic_rounding.h"
 #include "ops/sums.h"
-#include "ops/swiglu.h"
 #include "support/allocation_log.h"
 
 namespace argosy::ops {
@@ -54,7 +54,7 @@ class ContractTest : public OpsTest {
         const auto shape = AttentionShape::of_whole_sequences(3, num_tokens / 3, 8);
         const at::Tensor keys = normal({num_tokens, 16}), values = normal({num_tokens, 16});
         const AttentionOutput attended = attention(rows, keys, values, shape);
-        const at::Tensor inverse_rms = rms_norm(rows, scale, 1e-5).inverse_rms;
+        const at::Tensor inverse_rms = rms_norm(rows, {scale, 1e-5}).inverse_rms;
         const SoftmaxSums sums = softmax_sums(hidden, tokens, 0);
         const at::Tensor wide_sum = random_.normal({num_tokens, kDim}, type);
         return {
@@ -78,7 +78,7 @@ class ContractTest : public OpsTest {
             {"rms_norm",
              {rows, scale},
              [](const auto& in) {
-                 auto [y, r] = rms_norm(in[0], in[1], 1e-5);
+                 auto [y, r] = rms_norm(in[0], {in[1], 1e-5});
                  return Tensors{y, r};
              }},
             {"add_linear",
@@ -87,13 +87,13 @@ class ContractTest : public OpsTest {
             {"rms_norm_backward",
              {other, rows, scale, inverse_rms},
              [](const auto& in) {
-                 auto [dx, dw] = rms_norm_backward(in[0], in[1], in[2], in[3]);
+                 auto [dx, dw] = rms_norm_backward(in[0], in[1], {in[2], 1e-5}, in[3]);
                  return Tensors{dx, dw};
              }},
             {"rms_norm_backward_with_residual",
              {other, rows, scale, inverse_rms, other},
              [](const auto& in) {
-                 auto [dx, dw] = rms_norm_backward(in[0], in[1], in[2], in[3], in[4]);
+                 auto [dx, dw] = rms_norm_backward(in[0], in[1], {in[2], 1e-5}, in[3], in[4]);
                  return Tensors{dx, dw};
              }},
             {"rope",
@@ -104,10 +104,14 @@ class ContractTest : public OpsTest {
                  write_rope_backward(dx, in[0], {in[1], in[2]});
                  return Tensors{y, dx};
              }},
-            {"swiglu", {rows}, [](const auto& in) { return Tensors{swiglu(in[0])}; }},
+            {"swiglu", {rows}, [](const auto& in) { return Tensors{glu(in[0], Activation::Silu)}; }},
+            {"geglu", {rows}, [](const auto& in) { return Tensors{glu(in[0], Activation::GeluTanh)}; }},
             {"swiglu_backward",
              {rows.narrow(1, 0, kDim / 2), other},
-             [](const auto& in) { return Tensors{swiglu_backward(in[0], in[1])}; }},
+             [](const auto& in) { return Tensors{glu_backward(in[0], in[1], Activation::Silu)}; }},
+            {"geglu_backward",
+             {rows.narrow(1, 0, kDim / 2), other},
+             [](const auto& in) { return Tensors{glu_backward(in[0], in[1], Activation::GeluTanh)}; }},
             {"attention",
              {rows, keys, values},
              [shape](const auto& in) {
@@ -172,7 +176,7 @@ class ContractTest : public OpsTest {
         const at::Tensor parts = normal({40, kDim}), joined = normal({kTokens, 3 * kDim});
         const at::Tensor tokens = at::arange(kTokens, placed(at::kLong)) % 40 - 2;
         const at::Tensor scale = normal({8}), heads = joined.narrow(1, kDim, kDim).view({kTokens, 6, 8});
-        const at::Tensor inverse_rms = rms_norm(heads, scale, 1e-5).inverse_rms;
+        const at::Tensor inverse_rms = rms_norm(heads, {scale, 1e-5}).inverse_rms;
         const auto type = accumulation_type(GetParam().type);
         const RopeTable rotation = make_rope_table({1, 0.5, 0.1, 0.01}, 1, kTokens / 3, placed(type));
         const auto shape = AttentionShape::of_whole_sequences(3, kTokens / 3, 8);
@@ -218,7 +222,7 @@ class ContractTest : public OpsTest {
                      return x.narrow(1, kDim, kDim).view({x.size(0), -1, 8});
                  };
                  const at::Tensor dw = write_rms_norm_backward(heads_of(dx), heads_of(in[1]).contiguous(),
-                                                               heads_of(in[0]), in[2], in[3]);
+                                                               heads_of(in[0]), {in[2], 1e-5}, in[3]);
                  return Tensors{dx, dw};
              }},
             {"attention and rope in views of a projection",

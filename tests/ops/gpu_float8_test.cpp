@@ -318,9 +318,9 @@ TEST_P(GpuFloat8, NormsAndActivationsFindTheirLargestMagnitude) {
     const at::Tensor x = uneven(64, 96), weight = uneven(1, 96).view({96}), gate_up = uneven(64, 64),
                      dy = uneven(64, 32);
     at::Tensor of_norm, of_activation, of_gradient;
-    const at::Tensor normed = rms_norm(x, weight, 1e-5, &of_norm).y,
-                     activation = swiglu(gate_up, &of_activation),
-                     gradient = swiglu_backward(dy, gate_up, &of_gradient);
+    const at::Tensor normed = rms_norm(x, {weight, 1e-5}, &of_norm).y,
+                     activation = glu(gate_up, Activation::Silu, &of_activation),
+                     gradient = glu_backward(dy, gate_up, Activation::Silu, &of_gradient);
     EXPECT_TRUE(of_norm.equal(largest_magnitude(normed)));
     EXPECT_TRUE(of_activation.equal(largest_magnitude(activation)));
     EXPECT_TRUE(of_gradient.equal(largest_magnitude(gradient)));
@@ -329,7 +329,7 @@ TEST_P(GpuFloat8, NormsAndActivationsFindTheirLargestMagnitude) {
     const at::Tensor on_processor = gate_up.clone();
     fake_gpus().host_tensors.insert(on_processor.const_data_ptr());
     at::Tensor unknown;
-    EXPECT_TRUE(swiglu(on_processor, &unknown).defined());
+    EXPECT_TRUE(glu(on_processor, Activation::Silu, &unknown).defined());
     EXPECT_FALSE(unknown.defined());
     fake_gpus().host_tensors.erase(on_processor.const_data_ptr());
 }

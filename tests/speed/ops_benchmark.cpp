@@ -16,12 +16,12 @@
 #include "ops/attention.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/glu.h"
 #include "ops/matmul.h"
 #include "ops/ops_context.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sums.h"
-#include "ops/swiglu.h"
 
 namespace argosy::ops {
 namespace {
@@ -126,15 +126,17 @@ void copy(benchmark::State& state, at::ScalarType type) {
 
 void norm_forward(benchmark::State& state, at::ScalarType type) {
     const at::Tensor x = random({kTokens, kDim}, type), w = random({kDim}, type);
-    for (auto _ : state) benchmark::DoNotOptimize(rms_norm(x, w, 1e-5));
+    for (auto _ : state) benchmark::DoNotOptimize(rms_norm(x, {w, 1e-5}));
     report_bytes(state, 2 * kTokens * kDim, type);
 }
 
 void norm_backward(benchmark::State& state, at::ScalarType type) {
     const at::Tensor x = random({kTokens, kDim}, type), w = random({kDim}, type),
                      dy = random({kTokens, kDim}, type), residual = random({kTokens, kDim}, type);
-    const auto output = rms_norm(x, w, 1e-5);
-    for (auto _ : state) benchmark::DoNotOptimize(rms_norm_backward(dy, x, w, output.inverse_rms, residual));
+    const Norm norm{w, 1e-5};
+    const auto output = rms_norm(x, norm);
+    for (auto _ : state)
+        benchmark::DoNotOptimize(rms_norm_backward(dy, x, norm, output.inverse_rms, residual));
     report_bytes(state, 4 * kTokens * kDim, type);
 }
 
@@ -153,15 +155,17 @@ void rotation_in_place(benchmark::State& state, at::ScalarType type) {
     report_bytes(state, 2 * kTokens * kDim, type);
 }
 
-void activation(benchmark::State& state, at::ScalarType type) {
+template <Activation kActivation>
+void gated(benchmark::State& state, at::ScalarType type) {
     const at::Tensor gate_up = random({kTokens, 2 * kHidden}, type);
-    for (auto _ : state) benchmark::DoNotOptimize(swiglu(gate_up));
+    for (auto _ : state) benchmark::DoNotOptimize(glu(gate_up, kActivation));
     report_bytes(state, 3 * kTokens * kHidden, type);
 }
 
-void activation_gradient(benchmark::State& state, at::ScalarType type) {
+template <Activation kActivation>
+void gated_gradient(benchmark::State& state, at::ScalarType type) {
     const at::Tensor gate_up = random({kTokens, 2 * kHidden}, type), dy = random({kTokens, kHidden}, type);
-    for (auto _ : state) benchmark::DoNotOptimize(swiglu_backward(dy, gate_up));
+    for (auto _ : state) benchmark::DoNotOptimize(glu_backward(dy, gate_up, kActivation));
     report_bytes(state, 5 * kTokens * kHidden, type);
 }
 
@@ -280,8 +284,10 @@ constexpr std::pair<const char*, Operation> kOperations[] = {
     {"rms_norm_backward", norm_backward},
     {"rope", rotation},
     {"rope_in_place", rotation_in_place},
-    {"swiglu", activation},
-    {"swiglu_backward", activation_gradient},
+    {"swiglu", gated<Activation::Silu>},
+    {"swiglu_backward", gated_gradient<Activation::Silu>},
+    {"geglu", gated<Activation::GeluTanh>},
+    {"geglu_backward", gated_gradient<Activation::GeluTanh>},
     {"attention", attention_forward<kShort>},
     {"attention_backward", attention_gradient<kShort>},
     {"attention_long", attention_forward<kLong>},

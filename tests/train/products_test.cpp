@@ -44,7 +44,7 @@ TEST(Products, AreAsFewAsTheInputs) {
             EXPECT_EQ(count(log, "cublasLtMatmul"), (spec.num_layers * 4 + 1) * 3);
             EXPECT_EQ(count(log, "rope"), spec.num_layers * (spec.qk_norm == model::QkNorm::None ? 3 : 4))
                 << "q and k are turned together";
-            EXPECT_EQ(count(log, "swiglu"), spec.num_layers * 2);
+            EXPECT_EQ(count(log, "glu"), spec.num_layers * 2);
             int64_t num_gradients = 0;
             for (const auto& unit : model::unit_parameters(spec)) num_gradients += std::ssize(unit);
             EXPECT_EQ(count(log, "add_rounded"), bf16_gradients ? num_gradients : 0);

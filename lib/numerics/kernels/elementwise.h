@@ -1,5 +1,5 @@
 // The arguments of the kernels that read their data once and are bound by memory: conversions, rotary
-// position embedding, SwiGLU, sums over rows, sums of squares, and the embedding table.
+// position embedding, gated linear units, sums over rows, sums of squares, and the embedding table.
 #pragma once
 
 #include <cstdint>
@@ -45,12 +45,21 @@ struct Rope {
     const int64_t* positions = nullptr;  // [num_rows], each in [0, seq_len)
 };
 
-// SwiGLU: y = silu(gate) * up with silu(g) = g / (1 + exp(-g)). Gate and up are columns of matrices, so their
-// rows may have gaps between them; y and dy are dense. Forward reads two elements and writes one, backward
-// reads three and writes two; the exponential takes about 20 FLOP.
+// Gated linear units (GLU): y = activation(gate) * up. Gate and up are columns of matrices, so their rows may
+// have gaps between them; y and dy are dense. Forward reads two elements and writes one, backward reads three
+// and writes two; the exponential takes about 20 FLOP.
+
+/// Silu (SwiGLU): silu(g) = g / (1 + exp(-g)) = g sigmoid(g).
+/// GeluTanh (GeGLU): gelu(g) = g / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (g + 0.044715 g^3). It is computed
+/// as g sigmoid(a) with a = 2 u, which is the same and loses no bits where tanh(u) is near -1.
+enum class Activation { Silu, GeluTanh };
+
+/// GeluTanh's a = kGeluLinear g + kGeluCubic g^3.
+inline constexpr double kGeluLinear = 1.5957691216057308, kGeluCubic = 0.044715 * kGeluLinear;
 
 template <class T>
-struct Swiglu {
+struct Glu {
+    Activation activation;
     int64_t num_rows, row_size;
     const T* gate;
     const T* up;
@@ -59,7 +68,8 @@ struct Swiglu {
 };
 
 template <class T>
-struct SwigluBackward {
+struct GluBackward {
+    Activation activation;
     int64_t num_rows, row_size;
     const T* dy;
     const T* gate;

@@ -47,8 +47,8 @@ struct GpuTypedKernels {
     void (*rope)(const Rope<T>&, GpuStream);
     int64_t (*sum_rows_scratch_bytes)(const SumRows<T>&);
     void (*sum_rows)(const SumRows<T>&, void* scratch, GpuStream);
-    void (*swiglu)(const Swiglu<T>&, GpuStream, float* largest);
-    void (*swiglu_backward)(const SwigluBackward<T>&, GpuStream, float* largest);  // of dgate and dup
+    void (*glu)(const Glu<T>&, GpuStream, float* largest);
+    void (*glu_backward)(const GluBackward<T>&, GpuStream, float* largest);  // of dgate and dup
 };
 
 struct GpuTable {

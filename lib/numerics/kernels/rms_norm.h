@@ -1,4 +1,6 @@
-// Arguments of the RMSNorm kernels, forward and backward: y = x / sqrt(mean(x^2) + eps) * weight in each row.
+// Arguments of the RMSNorm kernels, forward and backward: y = x / sqrt(mean(x^2) + eps) * w in each row,
+// where w = weight + weight_offset. This sum is in fp32, so an offset of 1 (Gemma) loses no bits of a small
+// weight. The offset does not change the weight's gradient.
 //
 // Cost per element, if a row stays in cache: forward reads x, writes y and takes 3 FLOP; backward reads dy, x
 // and the residual's gradient, writes dx and takes 8 FLOP. Both are bound by memory.
@@ -24,6 +26,7 @@ struct RmsNorm {
     T* y;
     float* inverse_rms;  // of each row
     RowGroups x_groups = {};
+    float weight_offset = 0;
 };
 
 template <class T>
@@ -37,6 +40,7 @@ struct RmsNormBackward {
     T* dx;
     float* dweight;  // the weight's gradient is added to it
     RowGroups x_groups = {}, dx_groups = {};
+    float weight_offset = 0;
 };
 
 }  // namespace argosy::kernels

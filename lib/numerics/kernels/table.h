@@ -38,8 +38,8 @@ struct TypedKernels {
     void (*rms_norm_backward)(const RmsNormBackward<T>&);
     void (*rope)(const Rope<T>&);
     void (*sum_rows)(const SumRows<T>&);
-    void (*swiglu)(const Swiglu<T>&);
-    void (*swiglu_backward)(const SwigluBackward<T>&);
+    void (*glu)(const Glu<T>&);
+    void (*glu_backward)(const GluBackward<T>&);
     void (*largest_magnitudes)(const LargestMagnitudes<T>&);
     void (*cast_to_float8)(const CastToFloat8<T>&);
 };

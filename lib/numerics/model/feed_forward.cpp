@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "ops/swiglu.h"
+#include "ops/glu.h"
 
 namespace argosy::model {
 
@@ -43,7 +43,8 @@ void FeedForward::fill(const Weights& weights, const at::Tensor& x, SumOver summ
     if (!tape.activation.defined()) {
         const ops::Recipe& recipe = weights.recipe(places_.down);
         at::Tensor largest;
-        const at::Tensor y = ops::swiglu(tape.gate_up, recipe.shares_x() ? &largest : nullptr);
+        const at::Tensor y =
+            ops::glu(tape.gate_up, ops::Activation::Silu, recipe.shares_x() ? &largest : nullptr);
         tape.activation = axis_.cast_if_shared(y, recipe, TensorAxis::Rows::All, activation_summed, largest);
     }
 }
@@ -63,8 +64,8 @@ at::Tensor FeedForward::backward_input(const Weights& weights, const at::Tensor&
     // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
     const ops::Stack gate_up = weights.stack(places_.gate_up);
     at::Tensor largest;
-    const at::Tensor dgate_up =
-        ops::swiglu_backward(dactivation, tape.gate_up, gate_up.recipe->shares_dy() ? &largest : nullptr);
+    const at::Tensor dgate_up = ops::glu_backward(dactivation, tape.gate_up, ops::Activation::Silu,
+                                                  gate_up.recipe->shares_dy() ? &largest : nullptr);
     // 3. gate and up projections: dinput [rows, dim]
     const auto [dinput, dgate_up_operand] = axis_.column_backward(dgate_up, largest, gate_up);
     work.add_product(places_.gate_up, dgate_up_operand, tape.input, *gate_up.recipe, axis_);

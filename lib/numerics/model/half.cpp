@@ -4,8 +4,6 @@
 
 #include <tuple>
 
-#include "ops/rms_norm.h"
-
 namespace argosy::model {
 
 using Rows = TensorAxis::Rows;
@@ -25,14 +23,15 @@ void HalfNorms::fill(const Weights& weights, const at::Tensor& x, const ops::Rec
         tape.input = axis_.cast_if_shared(x, recipe, Rows::Own, summed);
         return;
     }
-    std::tie(tape.input, tape.inverse_rms) = axis_.normed(x, weights[places_.before], eps_, recipe, summed);
+    std::tie(tape.input, tape.inverse_rms) =
+        axis_.normed(x, norm_of(weights, places_.before), recipe, summed);
 }
 
 at::Tensor HalfNorms::add_to(const at::Tensor& x, const Weights& weights, const ops::Operand& operand,
                              Place matrix, Place bias, HalfTape& tape) const {
     if (!places_.after) return axis_.row(operand, weights.stack(matrix), weights[bias], x);
     if (!tape.added.defined()) tape.added = axis_.row(operand, weights.stack(matrix), weights[bias]);
-    auto [y, inverse_rms] = ops::rms_norm(tape.added, weights[places_.after], eps_);
+    auto [y, inverse_rms] = ops::rms_norm(tape.added, norm_of(weights, places_.after));
     tape.added_inverse_rms = inverse_rms;
     return y.add_(x);
 }
@@ -41,7 +40,7 @@ at::Tensor HalfNorms::gradient_of_added(const Weights& weights, const at::Tensor
                                         WeightWork& work) const {
     if (!places_.after) return dy;
     const auto [dadded, dnorm] =
-        ops::rms_norm_backward(dy, tape.added, weights[places_.after], tape.added_inverse_rms);
+        ops::rms_norm_backward(dy, tape.added, norm_of(weights, places_.after), tape.added_inverse_rms);
     work.add_value(places_.after, dnorm);
     tape.added.reset();
     return dadded;
@@ -50,7 +49,8 @@ at::Tensor HalfNorms::gradient_of_added(const Weights& weights, const at::Tensor
 at::Tensor HalfNorms::gradient_of_x(const Weights& weights, const at::Tensor& dinput, const at::Tensor& dy,
                                     const at::Tensor& x, const HalfTape& tape, WeightWork& work) const {
     if (!places_.before) return dinput.add_(dy);
-    auto [dx, dnorm] = ops::rms_norm_backward(dinput, x, weights[places_.before], tape.inverse_rms, dy);
+    auto [dx, dnorm] =
+        ops::rms_norm_backward(dinput, x, norm_of(weights, places_.before), tape.inverse_rms, dy);
     work.add_value(places_.before, dnorm);
     return dx;
 }

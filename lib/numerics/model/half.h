@@ -9,6 +9,7 @@
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "model/tensor_axis.h"
+#include "ops/rms_norm.h"
 
 namespace argosy::model {
 
@@ -34,7 +35,7 @@ class HalfNorms {
   public:
     /// REQUIRES: the axis outlives the object.
     HalfNorms(const ModelSpec& spec, const HalfPlaces& places, const TensorAxis& axis)
-        : eps_(spec.norm_eps), places_(places), axis_(axis) {}
+        : spec_(spec), places_(places), axis_(axis) {}
 
     /// Fills the input, unless it is there. `recipe`: that of the half's first product.
     void fill(const Weights& weights, const at::Tensor& x, const ops::Recipe& recipe, ops::SumOver summed,
@@ -54,7 +55,9 @@ class HalfNorms {
                              const at::Tensor& x, const HalfTape& tape, WeightWork& work) const;
 
   private:
-    const double eps_;
+    ops::Norm norm_of(const Weights& weights, Place place) const { return {weights[place], spec_.norm_eps}; }
+
+    const ModelSpec spec_;
     const HalfPlaces places_;
     const TensorAxis& axis_;
 };

@@ -65,7 +65,7 @@ int64_t Head::rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Te
 }
 
 at::Tensor Head::gather_normed(const Weights& weights, const at::Tensor& x) const {
-    return gather_rows(ops::rms_norm(x, weights[places_.norm], spec_.norm_eps).y);
+    return gather_rows(ops::rms_norm(x, {weights[places_.norm], spec_.norm_eps}).y);
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
@@ -125,7 +125,7 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                          const at::Tensor& scale, const TakeWork& take) const {
     // 1. normalise, cast, and start to gather the first piece. Without casts these are the same tensors.
-    const auto norm = ops::rms_norm(x, weights[places_.norm], spec_.norm_eps);
+    const auto norm = ops::rms_norm(x, {weights[places_.norm], spec_.norm_eps});
     const ops::Stack output = weights.stack(places_.output);
     const ops::Recipe& recipe = *output.recipe;
     const Projection projection = {recipe, axis_.cast(output, recipe.forward.right, SumOver::Columns),
@@ -155,7 +155,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     std::vector<at::Tensor> own;
     for (const auto& rows : reduced) own.push_back(rows->take().values);
     auto [dx, dnorm] = ops::rms_norm_backward(own.size() == 1 ? own[0] : at::cat(own), x,
-                                              weights[places_.norm], norm.inverse_rms);
+                                              {weights[places_.norm], spec_.norm_eps}, norm.inverse_rms);
     WeightWork norm_work;
     norm_work.add_value(places_.norm, dnorm);
     take(std::move(norm_work));

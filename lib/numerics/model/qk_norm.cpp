@@ -52,8 +52,8 @@ QueriesAndKeys QkNorms::means(QueriesAndKeys sums, const QueriesAndKeys& x) cons
 
 QkNorms::Output QkNorms::forward(const QueriesAndKeys& x, const QueriesAndKeys& weights) const {
     if (!is_cut()) {
-        const auto [q, q_inverse] = ops::rms_norm(grouped(x.q), weights.q, spec_.norm_eps);
-        const auto [k, k_inverse] = ops::rms_norm(grouped(x.k), weights.k, spec_.norm_eps);
+        const auto [q, q_inverse] = ops::rms_norm(grouped(x.q), norm_of(weights.q));
+        const auto [k, k_inverse] = ops::rms_norm(grouped(x.k), norm_of(weights.k));
         return {{q.view(x.q.sizes()), k.view(x.k.sizes())}, {q_inverse, k_inverse}};
     }
     const auto squares = [](const at::Tensor& part) { return sum_of_columns(ops::widened(part).square()); };
@@ -67,7 +67,8 @@ QueriesAndKeys QkNorms::backward(const QueriesAndKeys& dx, const QueriesAndKeys&
     if (!is_cut()) {
         const auto write = [&](const at::Tensor& to, const at::Tensor& from, const at::Tensor& input,
                                const at::Tensor& weight, const at::Tensor& inverse) {
-            return ops::write_rms_norm_backward(grouped(to), grouped(from), grouped(input), weight, inverse);
+            return ops::write_rms_norm_backward(grouped(to), grouped(from), grouped(input), norm_of(weight),
+                                                inverse);
         };
         return {write(dx.q, dy.q, x.q, weights.q, inverse_rms.q),
                 write(dx.k, dy.k, x.k, weights.k, inverse_rms.k)};

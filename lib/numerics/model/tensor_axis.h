@@ -108,10 +108,10 @@ class TensorAxis {
     }
 
     /// COLLECTIVE: norm(x) for the products of a layer with this recipe, and the norm's inverse_rms.
-    std::pair<ops::Operand, at::Tensor> normed(const at::Tensor& x, const at::Tensor& weight, double eps,
+    std::pair<ops::Operand, at::Tensor> normed(const at::Tensor& x, const ops::Norm& norm,
                                                const ops::Recipe& recipe, SumOver summed) const {
         at::Tensor largest;
-        const auto [y, inverse_rms] = ops::rms_norm(x, weight, eps, recipe.shares_x() ? &largest : nullptr);
+        const auto [y, inverse_rms] = ops::rms_norm(x, norm, recipe.shares_x() ? &largest : nullptr);
         return {cast_if_shared(y, recipe, Rows::Own, summed, largest), inverse_rms};
     }
 

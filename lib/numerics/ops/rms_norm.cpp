@@ -17,19 +17,20 @@
 namespace argosy::ops {
 namespace {
 
-RmsNormOutput plain_forward(const at::Tensor& x, const at::Tensor& weight, double eps) {
+RmsNormOutput plain_forward(const at::Tensor& x, const Norm& norm) {
     const at::Tensor wide = widened(x);
-    at::Tensor inverse_rms = wide.square().mean(-1, /*keepdim=*/true).add_(eps).rsqrt_();
-    at::Tensor y = (wide * inverse_rms).mul_(widened(weight));
+    at::Tensor inverse_rms = wide.square().mean(-1, /*keepdim=*/true).add_(norm.eps).rsqrt_();
+    at::Tensor y = (wide * inverse_rms).mul_(widened(norm.weight) + norm.weight_offset);
     return {y.to(x.scalar_type()), std::move(inverse_rms)};
 }
 
-// dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n,  where r = inverse_rms, n = x r.
-RmsNormGradient plain_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+// dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n,  where r = inverse_rms, n = x r and
+// w = weight + weight_offset.
+RmsNormGradient plain_backward(const at::Tensor& dy, const at::Tensor& x, const Norm& norm,
                                const at::Tensor& inverse_rms, const at::Tensor& residual) {
     const at::Tensor wide_dy = widened(dy);
     const at::Tensor normed = widened(x) * inverse_rms;
-    const at::Tensor weighted = wide_dy * widened(weight);
+    const at::Tensor weighted = wide_dy * (widened(norm.weight) + norm.weight_offset);
     const at::Tensor projection = (weighted * normed).mean(-1, /*keepdim=*/true);
     at::Tensor dx = (weighted - normed * projection).mul_(inverse_rms).to(x.scalar_type());
     at::Tensor dw = (wide_dy * normed).reshape({-1, x.size(-1)}).sum(0);
@@ -61,7 +62,7 @@ class Rows {
 };
 
 /// REQUIRES: has_rows_in_groups(x).
-RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor* largest) {
+RmsNormOutput kernel_forward(const at::Tensor& x, const Norm& norm, at::Tensor* largest) {
     const int64_t size = x.size(-1), num_rows = x.numel() / size;
     std::vector<int64_t> rows_shape = x.sizes().vec();
     rows_shape.back() = 1;
@@ -70,18 +71,19 @@ RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& weight, doub
     const Rows x_rows(x);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const auto* in = first_element<T>(x);
-        const T* scale = elements<T>(weight);
+        const T* weight = elements<T>(norm.weight);
         T* out = mutable_elements<T>(output.y);
         auto* inverse = mutable_elements<float>(output.inverse_rms);
         const auto rows = [&](int64_t begin, int64_t end) {
             return kernels::RmsNorm<T>{.num_rows = end - begin,
                                        .row_size = size,
                                        .x = in + x_rows.begin_of(begin),
-                                       .weight = scale,
-                                       .eps = static_cast<float>(eps),
+                                       .weight = weight,
+                                       .eps = static_cast<float>(norm.eps),
                                        .y = out + begin * size,
                                        .inverse_rms = inverse + begin,
-                                       .x_groups = x_rows.from(begin)};
+                                       .x_groups = x_rows.from(begin),
+                                       .weight_offset = static_cast<float>(norm.weight_offset)};
         };
         run_on_rows<T>(&kernels::TypedKernels<T>::rms_norm, &kernels::GpuTypedKernels<T>::rms_norm, x,
                        num_rows, size, rows, start_largest(largest, x));
@@ -90,7 +92,8 @@ RmsNormOutput kernel_forward(const at::Tensor& x, const at::Tensor& weight, doub
 }
 
 struct BackwardInputs {
-    const at::Tensor &dy, &x, &weight, &inverse_rms, &residual;
+    const at::Tensor &dy, &x, &inverse_rms, &residual;
+    const Norm& norm;
 };
 
 /// Writes dx and returns dw. REQUIRES: x and dx have rows in groups, and all other inputs are contiguous.
@@ -102,8 +105,9 @@ at::Tensor kernel_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
     const Rows x_rows(x), dx_rows(dx);
     with_element_type(x.scalar_type(), [&]<class T>(T) {
         const auto* in = first_element<T>(x);
-        const T *dy = elements<T>(inputs.dy), *weight = elements<T>(inputs.weight),
+        const T *dy = elements<T>(inputs.dy), *weight = elements<T>(inputs.norm.weight),
                 *residual = elements<T>(inputs.residual);
+        const auto weight_offset = static_cast<float>(inputs.norm.weight_offset);
         auto* out = mutable_first_element<T>(dx);
         const auto* inverse = elements<float>(inputs.inverse_rms);
         const auto rows = [&](int64_t first, int64_t count, float* dweight) {
@@ -118,7 +122,8 @@ at::Tensor kernel_backward(const at::Tensor& dx, const BackwardInputs& inputs) {
                                                .dx = out + dx_rows.begin_of(first),
                                                .dweight = dweight,
                                                .x_groups = x_rows.from(first),
-                                               .dx_groups = dx_rows.from(first)};
+                                               .dx_groups = dx_rows.from(first),
+                                               .weight_offset = weight_offset};
         };
         if (gpu::holds(dw)) {
             const auto all = rows(0, num_rows, mutable_elements<float>(dw));
@@ -140,31 +145,31 @@ RmsNormGradient new_gradient(const BackwardInputs& inputs) {
 
 }  // namespace
 
-RmsNormOutput rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps, at::Tensor* largest) {
+RmsNormOutput rms_norm(const at::Tensor& x, const Norm& norm, at::Tensor* largest) {
     note_pass({x, x});
-    if (!has_kernels(x)) return plain_forward(x, weight, eps);
-    return kernel_forward(with_rows_in_groups(x), weight, eps, largest);
+    if (!has_kernels(x)) return plain_forward(x, norm);
+    return kernel_forward(with_rows_in_groups(x), norm, largest);
 }
 
-RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+RmsNormGradient rms_norm_backward(const at::Tensor& dy, const at::Tensor& x, const Norm& norm,
                                   const at::Tensor& inverse_rms, const at::Tensor& residual) {
     note_pass({x, x, dy, residual});
-    if (!has_kernels(x)) return plain_backward(dy, x, weight, inverse_rms, residual);
+    if (!has_kernels(x)) return plain_backward(dy, x, norm, inverse_rms, residual);
     const bool kernel_adds = residual.defined() && fused();
-    RmsNormGradient gradient = new_gradient({dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms,
-                                             kernel_adds ? residual.contiguous() : at::Tensor()});
+    RmsNormGradient gradient = new_gradient({dy.contiguous(), with_rows_in_groups(x), inverse_rms,
+                                             kernel_adds ? residual.contiguous() : at::Tensor(), norm});
     if (residual.defined() && !kernel_adds) gradient.dx.add_(residual);
     return gradient;
 }
 
 at::Tensor write_rms_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
-                                   const at::Tensor& weight, const at::Tensor& inverse_rms) {
+                                   const Norm& norm, const at::Tensor& inverse_rms) {
     note_pass({x, dx, dy});
     if (has_kernels(x)) {
-        return kernel_backward(
-            dx, {dy.contiguous(), with_rows_in_groups(x), weight, inverse_rms, /*residual=*/{}});
+        return kernel_backward(dx,
+                               {dy.contiguous(), with_rows_in_groups(x), inverse_rms, /*residual=*/{}, norm});
     }
-    auto [gradient, dw] = plain_backward(dy, x, weight, inverse_rms, /*residual=*/{});
+    auto [gradient, dw] = plain_backward(dy, x, norm, inverse_rms, /*residual=*/{});
     dx.copy_(gradient);
     return dw;
 }

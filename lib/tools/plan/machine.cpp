@@ -17,9 +17,9 @@
 #include "observe/peak_flops.h"
 #include "ops/attention.h"
 #include "ops/float8.h"
+#include "ops/glu.h"
 #include "ops/matmul.h"
 #include "ops/ops_context.h"
-#include "ops/swiglu.h"
 
 namespace argosy::plan {
 namespace {
@@ -232,7 +232,9 @@ std::vector<std::string> machine_names() {
 Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks) {
     const int num_cores = static_cast<int>(std::thread::hardware_concurrency());
     const double crowded = std::max(1.0, static_cast<double>(num_ranks * ops::num_threads()) / num_cores);
-    const std::function<void()> pass = [x = ColdMatrix(512, 2048, type)]() mutable { ops::swiglu(x.next()); };
+    const std::function<void()> pass = [x = ColdMatrix(512, 2048, type)]() mutable {
+        ops::glu(x.next(), ops::Activation::Silu);
+    };
     Machine machine{.name = "cpu",
                     .ranks_per_node = num_ranks,
                     .memory_bytes = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE) / num_ranks,

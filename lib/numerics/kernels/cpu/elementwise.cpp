@@ -1,5 +1,5 @@
-// The kernels that go over their data once: conversions, rotary position embedding, SwiGLU, sums over rows
-// and of squares, and the embedding table.
+// The kernels that go over their data once: conversions, rotary position embedding, gated linear units, sums
+// over rows and of squares, and the embedding table.
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
@@ -15,6 +15,14 @@ void rotate_head(const T* x, T* y, const float* cos, const float* sin, Vector di
         store(y + i, first * c - second * s);
         store(y + half + i, second * c + first * s);
     });
+}
+
+/// The a of activation(gate) = gate sigmoid(a); with 3 * kGeluCubic it is gate da / dgate.
+template <Activation kActivation>
+Vector sigmoid_argument(Vector gate, double cubic = kGeluCubic) {
+    if constexpr (kActivation == Activation::Silu) return gate;
+    const Vector factor = set(static_cast<float>(cubic));
+    return gate * multiply_add(factor, gate * gate, set(static_cast<float>(kGeluLinear)));
 }
 
 double widened(float x) { return x; }
@@ -83,39 +91,51 @@ void rope(const Rope<T>& args) {
 template void rope(const Rope<float>&);
 template void rope(const Rope<BFloat16>&);
 
-template <class T>
-void swiglu(const Swiglu<T>& args) {
+template <class T, Activation kActivation>
+void glu_of(const Glu<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {
         const T *gates = args.gate + row * args.stride, *ups = args.up + row * args.stride;
         T* y = args.y + row * args.row_size;
         for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
             const Vector gate = load(gates + i);
-            store(y + i, gate * sigmoid(gate) * load(ups + i));
+            store(y + i, gate * sigmoid(sigmoid_argument<kActivation>(gate)) * load(ups + i));
         });
     }
 }
 
-// Let s = sigmoid(gate). Then d silu / d gate = s (1 + gate (1 - s)).
-template <class T>
-void swiglu_backward(const SwigluBackward<T>& args) {
+// Let s = sigmoid(a) and b = gate da / dgate. Then d activation / d gate = s (1 + b (1 - s)).
+template <class T, Activation kActivation>
+void glu_backward_of(const GluBackward<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {
         const int64_t begin = row * args.stride;
         const T *dys = args.dy + row * args.row_size, *gates = args.gate + begin, *ups = args.up + begin;
         T *dgate = args.dgate + begin, *dup = args.dup + begin;
         for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
             const Vector gate = load(gates + i), dy = load(dys + i), one = set(1.0f);
-            const Vector open = sigmoid(gate);
-            const Vector slope = open * multiply_add(gate, one - open, one);
+            const Vector open = sigmoid(sigmoid_argument<kActivation>(gate));
+            const Vector b = sigmoid_argument<kActivation>(gate, 3 * kGeluCubic);
+            const Vector slope = open * multiply_add(b, one - open, one);
             store(dgate + i, slope * dy * load(ups + i));
             store(dup + i, gate * open * dy);
         });
     }
 }
 
-template void swiglu(const Swiglu<float>&);
-template void swiglu(const Swiglu<BFloat16>&);
-template void swiglu_backward(const SwigluBackward<float>&);
-template void swiglu_backward(const SwigluBackward<BFloat16>&);
+template <class T>
+void glu(const Glu<T>& args) {
+    args.activation == Activation::Silu ? glu_of<T, Activation::Silu>(args)
+                                        : glu_of<T, Activation::GeluTanh>(args);
+}
+template <class T>
+void glu_backward(const GluBackward<T>& args) {
+    args.activation == Activation::Silu ? glu_backward_of<T, Activation::Silu>(args)
+                                        : glu_backward_of<T, Activation::GeluTanh>(args);
+}
+
+template void glu(const Glu<float>&);
+template void glu(const Glu<BFloat16>&);
+template void glu_backward(const GluBackward<float>&);
+template void glu_backward(const GluBackward<BFloat16>&);
 
 template <class T>
 void sum_rows(const SumRows<T>& args) {

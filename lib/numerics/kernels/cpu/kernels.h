@@ -58,8 +58,8 @@ void sum_rows(const SumRows<T>& args);
 double squared_norm(const SquaredNorm& args);
 
 template <class T>
-void swiglu(const Swiglu<T>& args);
+void glu(const Glu<T>& args);
 template <class T>
-void swiglu_backward(const SwigluBackward<T>& args);
+void glu_backward(const GluBackward<T>& args);
 
 }  // namespace argosy::kernels::ARGOSY_VARIANT

@@ -25,8 +25,8 @@ constexpr TypedKernels<T> kTyped = {
     .rms_norm_backward = rms_norm_backward<T>,
     .rope = rope<T>,
     .sum_rows = sum_rows<T>,
-    .swiglu = swiglu<T>,
-    .swiglu_backward = swiglu_backward<T>,
+    .glu = glu<T>,
+    .glu_backward = glu_backward<T>,
     .largest_magnitudes = largest_magnitudes<T>,
     .cast_to_float8 = cast_to_float8<T>,
 };

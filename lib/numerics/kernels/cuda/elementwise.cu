@@ -1,4 +1,4 @@
-// Conversions, rotary position embedding and SwiGLU on GPUs.
+// Conversions, rotary position embedding and gated linear units on GPUs.
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/rows.cuh"
@@ -134,11 +134,18 @@ void launch_rope(Rope<T> args, GpuStream stream) {
     }
 }
 
-template <class T>
-struct SwigluBody {
+/// The a of activation(gate) = gate sigmoid(a); with 3 * kGeluCubic it is gate da / dgate.
+template <Activation kActivation>
+__device__ float sigmoid_argument(float gate, double cubic = kGeluCubic) {
+    if constexpr (kActivation == Activation::Silu) return gate;
+    return gate * (static_cast<float>(kGeluLinear) + static_cast<float>(cubic) * (gate * gate));
+}
+
+template <class T, Activation kActivation>
+struct GluBody {
     static constexpr int kAtOnce = 2;
     static constexpr bool kHasLargest = true;
-    Swiglu<T> args;
+    Glu<T> args;
 
     template <int kCount>
     struct Loaded {
@@ -154,17 +161,19 @@ struct SwigluBody {
         const auto gate = widened(loaded.gate), up = widened(loaded.up);
         Floats<kCount> y;
 #pragma unroll
-        for (int k = 0; k < kCount; ++k) y[k] = __fdividef(gate[k], 1.0F + expf(-gate[k])) * up[k];
+        for (int k = 0; k < kCount; ++k) {
+            y[k] = __fdividef(gate[k], 1.0F + expf(-sigmoid_argument<kActivation>(gate[k]))) * up[k];
+        }
         written.store_and_include(args.y + i, narrowed<T>(y));
     }
 };
 
-// Let s = sigmoid(gate). Then d silu / d gate = s (1 + gate (1 - s)).
-template <class T>
-struct SwigluBackwardBody {
+// Let s = sigmoid(a) and b = gate da / dgate. Then d activation / d gate = s (1 + b (1 - s)).
+template <class T, Activation kActivation>
+struct GluBackwardBody {
     static constexpr int kAtOnce = 1;
     static constexpr bool kHasLargest = true;
-    SwigluBackward<T> args;
+    GluBackward<T> args;
 
     template <int kCount>
     struct Loaded {
@@ -183,8 +192,9 @@ struct SwigluBackwardBody {
         Floats<kCount> dgate, dup;
 #pragma unroll
         for (int k = 0; k < kCount; ++k) {
-            const float open = __fdividef(1.0F, 1.0F + expf(-gate[k]));
-            const float slope = open * (1.0F + gate[k] * (1.0F - open));
+            const float open = __fdividef(1.0F, 1.0F + expf(-sigmoid_argument<kActivation>(gate[k])));
+            const float b = sigmoid_argument<kActivation>(gate[k], 3 * kGeluCubic);
+            const float slope = open * (1.0F + b * (1.0F - open));
             dgate[k] = slope * dy[k] * up[k];
             dup[k] = gate[k] * open * dy[k];
         }
@@ -224,35 +234,41 @@ template void rope(const Rope<float>&, GpuStream);
 template void rope(const Rope<BFloat16>&, GpuStream);
 
 template <class T>
-void swiglu(const Swiglu<T>& args, GpuStream stream, float* largest) {
+void glu(const Glu<T>& args, GpuStream stream, float* largest) {
     if (args.row_size == 0) return;
     const bool aligned = in_packs<T>(args.row_size | args.stride, args.gate, args.up, args.y);
     const int64_t max_rows = max_rows_per_launch(args.row_size);
-    for (Swiglu<T> left = args; left.num_rows > 0; left.num_rows -= max_rows) {
+    for (Glu<T> left = args; left.num_rows > 0; left.num_rows -= max_rows) {
         const int64_t count = (left.num_rows < max_rows ? left.num_rows : max_rows) * args.row_size;
-        run_flat<kPack<T>>("swiglu", SwigluBody<T>{left}, count, aligned, stream, largest);
+        const auto run = [&](auto body) { run_flat<kPack<T>>("glu", body, count, aligned, stream, largest); };
+        args.activation == Activation::Silu ? run(GluBody<T, Activation::Silu>{left})
+                                            : run(GluBody<T, Activation::GeluTanh>{left});
         left.gate += max_rows * args.stride, left.up += max_rows * args.stride,
             left.y += max_rows * args.row_size;
     }
 }
 
 template <class T>
-void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream, float* largest) {
+void glu_backward(const GluBackward<T>& args, GpuStream stream, float* largest) {
     if (args.row_size == 0) return;
     const bool aligned =
         in_packs<T>(args.row_size | args.stride, args.dy, args.gate, args.up, args.dgate, args.dup);
     const int64_t max_rows = max_rows_per_launch(args.row_size), step = max_rows * args.stride;
-    for (SwigluBackward<T> left = args; left.num_rows > 0; left.num_rows -= max_rows) {
+    for (GluBackward<T> left = args; left.num_rows > 0; left.num_rows -= max_rows) {
         const int64_t count = (left.num_rows < max_rows ? left.num_rows : max_rows) * args.row_size;
-        run_flat<kPack<T>>("swiglu_backward", SwigluBackwardBody<T>{left}, count, aligned, stream, largest);
+        const auto run = [&](auto body) {
+            run_flat<kPack<T>>("glu_backward", body, count, aligned, stream, largest);
+        };
+        args.activation == Activation::Silu ? run(GluBackwardBody<T, Activation::Silu>{left})
+                                            : run(GluBackwardBody<T, Activation::GeluTanh>{left});
         left.dy += max_rows * args.row_size, left.gate += step, left.up += step;
         left.dgate += step, left.dup += step;
     }
 }
 
-template void swiglu(const Swiglu<float>&, GpuStream, float*);
-template void swiglu(const Swiglu<BFloat16>&, GpuStream, float*);
-template void swiglu_backward(const SwigluBackward<float>&, GpuStream, float*);
-template void swiglu_backward(const SwigluBackward<BFloat16>&, GpuStream, float*);
+template void glu(const Glu<float>&, GpuStream, float*);
+template void glu(const Glu<BFloat16>&, GpuStream, float*);
+template void glu_backward(const GluBackward<float>&, GpuStream, float*);
+template void glu_backward(const GluBackward<BFloat16>&, GpuStream, float*);
 
 }  // namespace argosy::kernels::cuda

@@ -23,8 +23,8 @@ constexpr GpuTypedKernels<T> typed() {
             .rope = cuda::rope<T>,
             .sum_rows_scratch_bytes = cuda::sum_rows_scratch_bytes<T>,
             .sum_rows = cuda::sum_rows<T>,
-            .swiglu = cuda::swiglu<T>,
-            .swiglu_backward = cuda::swiglu_backward<T>};
+            .glu = cuda::glu<T>,
+            .glu_backward = cuda::glu_backward<T>};
 }
 
 }  // namespace

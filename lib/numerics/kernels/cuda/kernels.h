@@ -68,8 +68,8 @@ void add_partial_rows(const float* partial, int64_t num_rows, int64_t row_size, 
                       GpuStream stream);
 
 template <class T>
-void swiglu(const Swiglu<T>& args, GpuStream stream, float* largest);
+void glu(const Glu<T>& args, GpuStream stream, float* largest);
 template <class T>
-void swiglu_backward(const SwigluBackward<T>& args, GpuStream stream, float* largest);
+void glu_backward(const GluBackward<T>& args, GpuStream stream, float* largest);
 
 }  // namespace argosy::kernels::cuda

@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(Shape::kThreads, kMinThreadsPerMultiprocessor 
         for (int pack = 0; pack < kPacks; ++pack) {
             if (!place.has(row, pack)) continue;
             keep_narrow(weight[pack]);
-            store_normed(args.y + place.at(row, pack), widened(x[row][pack]), inverse, widened(weight[pack]),
-                         written);
+            store_normed(args.y + place.at(row, pack), widened(x[row][pack]), inverse,
+                         with_offset(widened(weight[pack]), args.weight_offset), written);
         }
     }
     written.raise();
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads, 5) any_rms_norm_kernel(RmsNorm<T> ar
     const float inverse = inverse_rms(block_sum(squares), args.row_size, args.eps);
     if (threadIdx.x == 0) args.inverse_rms[blockIdx.x] = inverse;
     for (int64_t i = threadIdx.x * kCount; i < args.row_size; i += kThreads * kCount) {
-        const auto weight = load<kCount>(args.weight + i);
+        const auto weight = with_offset(load<kCount>(args.weight + i), args.weight_offset);
         store_normed(args.y + begin + i, load<kCount>(from + i), inverse, weight, written);
     }
     written.raise();

@@ -1,4 +1,4 @@
-// The backward pass of RMSNorm on GPUs. Let r = inverse_rms and n = x r. Then
+// The backward pass of RMSNorm on GPUs. Let r = inverse_rms, n = x r and w = weight + weight_offset. Then
 //   dx = r (dy w - n mean(dy w n)) + residual,  dw = sum over rows of dy n.
 // dx is rounded before the residual is added. A block processes many rows, keeps its sums of dw in registers
 // and writes them to its row of `partial` at the end.
@@ -126,7 +126,8 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
             auto &x = loaded.x[row][pack], &dy = loaded.dy[row][pack];
-            const auto weight = widened(place.load_column(args.weight, pack));
+            const auto weight =
+                with_offset(widened(place.load_column(args.weight, pack)), args.weight_offset);
             sum += products(row_of(x, dy, inverse), weight, dweight[pack]);
             keep_narrow(x);
             keep_narrow(dy);
@@ -136,7 +137,8 @@ __device__ void write_rows(const RmsNormBackward<T>& args, const RowPlace<T, Sha
 #pragma unroll
         for (int pack = 0; pack < Shape::kPacks; ++pack) {
             if (!place.has(row, pack)) continue;
-            const auto weight = widened(place.load_column(args.weight, pack));
+            const auto weight =
+                with_offset(widened(place.load_column(args.weight, pack)), args.weight_offset);
             const auto one = row_of(loaded.x[row][pack], loaded.dy[row][pack], inverse);
             auto dx = dx_without_residual<T>(one, weight, mean, inverse);
             if (args.residual != nullptr) add(dx, loaded.residual[row][pack]);
@@ -190,15 +192,18 @@ __global__ void __launch_bounds__(kThreads)
         const auto load_row = [&](int64_t i) {
             return row_of(load_elements<1>(x + i), load_elements<1>(args.dy + begin + i), inverse);
         };
+        const auto weight_at = [&](int64_t i) {
+            return with_offset(load<1>(args.weight + i), args.weight_offset);
+        };
         float sum = 0;
         for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) {
             auto total = load<1>(dweight + i);
-            sum += products(load_row(i), load<1>(args.weight + i), total);
+            sum += products(load_row(i), weight_at(i), total);
             store(dweight + i, total);
         }
         const float mean = __fdividef(block_sum(sum), static_cast<float>(args.row_size));
         for (int64_t i = threadIdx.x; i < args.row_size; i += kThreads) {
-            auto dx = dx_without_residual<T>(load_row(i), load<1>(args.weight + i), mean, inverse);
+            auto dx = dx_without_residual<T>(load_row(i), weight_at(i), mean, inverse);
             if (args.residual != nullptr) add(dx, load_elements<1>(args.residual + begin + i));
             store(to + i, dx);
         }

@@ -17,6 +17,14 @@ __device__ inline int64_t elements_in_gaps(const RowGroups& groups, int64_t row)
            groups.gap;
 }
 
+/// The factors by which a norm multiplies.
+template <int kCount>
+__device__ Floats<kCount> with_offset(Floats<kCount> weight, float offset) {
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) weight[k] += offset;
+    return weight;
+}
+
 /// The offset of element i, counted row by row, in rows that are `stride` elements apart. REQUIRES: i < 2^32,
 /// because the division has 32 bits.
 __device__ inline int64_t place_of(int64_t i, int64_t row_size, int64_t stride) {

@@ -1,0 +1,23 @@
+// Gated linear units: y = activation(gate) * up, element by element, where gate and up are the halves of one
+// matrix: columns [0, n) and [n, 2n).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "kernels/elementwise.h"
+
+namespace argosy::ops {
+
+using kernels::Activation;
+
+// `largest`, unless null, becomes the largest magnitude of the result, as ops::largest_magnitude() finds it,
+// if a GPU's kernel finds it without another pass; else it stays undefined.
+
+/// [rows, 2n] -> [rows, n].
+at::Tensor glu(const at::Tensor& gate_up, Activation activation, at::Tensor* largest = nullptr);
+
+/// Returns the gradient of gate_up, with the same layout: [rows, 2n].
+at::Tensor glu_backward(const at::Tensor& dy, const at::Tensor& gate_up, Activation activation,
+                        at::Tensor* largest = nullptr);
+
+}  // namespace argosy::ops
