@@ -60,12 +60,12 @@ def all_cases():
             vocab_size=79, hidden_size=36, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2,
             intermediate_size=62, max_position_embeddings=64, rope_theta=500.0,
             rope_scaling=dict(type="linear", factor=2.0), attention_bias=True, rms_norm_eps=1e-5,
-            tie_word_embeddings=True)),
+            pad_token_id=None, tie_word_embeddings=True)),
         # Every fourth layer sees all tokens, and alone rotates with the scaled frequencies.
         Case("olmo3", sequence=22, seed=19, config=Olmo3Config(
             vocab_size=67, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=2,
             intermediate_size=46, max_position_embeddings=192, rope_theta=500.0, rope_scaling=yarn, sliding_window=6,
-            rms_norm_eps=1e-6, tie_word_embeddings=False)),
+            rms_norm_eps=1e-6, pad_token_id=None, tie_word_embeddings=False)),
     ]
 
 

@@ -92,7 +92,7 @@ def first_step_in_double(case, tokens, targets):
     return results
 
 
-def train_in_float(model, tokens, targets):
+def train(model, tokens, targets):
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(
         [{"params": [p for p in parameters if p.dim() >= 2], "weight_decay": WEIGHT_DECAY},
@@ -106,7 +106,18 @@ def train_in_float(model, tokens, targets):
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM).item())
         losses.append(loss.item())
         optimizer.step()
-    return {"losses": np.array(losses), "grad_norms": np.array(norms)}
+    return np.array(losses), np.array(norms)
+
+
+def train_in_float(model, tokens, targets):
+    losses, norms = train(model, tokens, targets)
+    return {"losses": losses, "grad_norms": norms}
+
+
+def train_in_double(case, tokens, targets):
+    with DoubleThroughout():
+        losses, norms = train(build_model(case, torch.float64), tokens, targets)
+    return {"losses_in_double": losses, "grad_norms_in_double": norms}
 
 
 def write_case(case, folder):
@@ -114,7 +125,8 @@ def write_case(case, folder):
     model = build_model(case, torch.float32)
     model.save_pretrained(folder / case.name)  # before the training
     results = {"seed": np.array([case.seed]), "tokens": tokens, "targets": targets,
-               **first_step_in_double(case, tokens[0], targets[0]), **train_in_float(model, tokens, targets)}
+               **first_step_in_double(case, tokens[0], targets[0]), **train_in_float(model, tokens, targets),
+               **train_in_double(case, tokens[:8], targets[:8])}
     with h5py.File(folder / f"{case.name}.h5", "w", libver="earliest") as file:
         file.attrs.update(torch=str(torch.__version__), transformers=transformers.__version__)
         for name, value in results.items():
