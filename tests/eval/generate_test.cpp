@@ -1,7 +1,10 @@
 #include "eval/generate.h"
 
+#include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/raw_file.h"
@@ -148,6 +151,45 @@ TEST(ContinueContexts, ReadsFewContextsAtOnce) {
     EXPECT_EQ(finished_shares(model, 29), (std::vector{2 / 3., 1.}));
     EXPECT_EQ(finished_shares(model, 5), (std::vector{1 / 3., 2 / 3., 1.}));
 }
+
+class CachedModel : public ::testing::TestWithParam<std::string> {};
+
+/// Two sequences grow by parts of different lengths, past the window of models that have one.
+TEST_P(CachedModel, HasTheLogitsOfTransformers) {
+    const ops::OpsContext context;
+    const testing::Reference reference(GetParam());
+    const testing::MemorySource source(reference.spec(), reference.seed());
+    const interop::LayerwiseModel weights(source, reference.spec(), at::kDouble);
+    const at::Tensor tokens = reference.read("tokens")[0], expected = reference.read("logits");
+    const int64_t size = tokens.size(1);
+    const double tolerance = 1e-6 * expected.abs().max().item<double>();
+    std::vector<Tokens> sequences(2);
+    for (int i = 0; i < 2; ++i) {
+        for (int64_t j = 0; j < size; ++j)
+            sequences[i].push_back(static_cast<uint32_t>(tokens[i][j].item<int64_t>()));
+    }
+    ResidentModel model(weights, size, /*num_sequences=*/2);
+    std::array<int64_t, 2> lengths = {};
+    for (int64_t step = 0; lengths[0] < size || lengths[1] < size; ++step) {
+        std::vector<ResidentModel::NewTokens> added;
+        for (int i = 0; i < 2; ++i) {
+            const int64_t count = std::min((step + 2 * i) % 4 + 1, size - lengths[i]);
+            if (count == 0) continue;
+            added.push_back({i, std::span(sequences[i]).subspan(lengths[i], count)});
+            lengths[i] += count;
+        }
+        const at::Tensor found = model.append(added);
+        for (size_t row = 0; row < added.size(); ++row) {
+            const int i = added[row].sequence;
+            const at::Tensor difference =
+                (found[static_cast<int64_t>(row)] - expected[i][lengths[i] - 1]).abs();
+            EXPECT_LE(difference.max().item<double>(), tolerance) << i << ", token " << lengths[i] - 1;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, CachedModel, ::testing::ValuesIn(testing::Reference::names_of_all()),
+                         [](const auto& model) { return model.param; });
 
 }  // namespace
 }  // namespace argosy::eval

@@ -144,7 +144,7 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
     const std::vector<Refused> cases = {
         {{{"hidden_size", nullptr}}, {"config.json", "has no \"hidden_size\""}},
         {{{"model_type", nullptr}}, {"has no \"model_type\""}},
-        {{{"model_type", "mamba"}}, {"\"mamba\"", "llama, mistral, qwen2, qwen3, olmo2, olmo3"}},
+        {{{"model_type", "mamba"}}, {"\"mamba\"", "llama, mistral, qwen2, qwen3, olmo2, olmo3, gemma3_text"}},
         {{{"hidden_size", "wide"}}, {"\"hidden_size\" is \"wide\"", "not a whole number"}},
         {{{"num_hidden_layers", 2.5}}, {"\"num_hidden_layers\" is 2.5", "not a whole number"}},
         {{{"rms_norm_eps", "small"}}, {"\"rms_norm_eps\"", "not a number"}},
@@ -400,6 +400,44 @@ TEST(HuggingFaceConfig, LayersOfOlmo) {
     EXPECT_ERROR(read(config), UserError, "33 entries");
 }
 
+// The keys of transformers 4 and of transformers 5.
+TEST(HuggingFaceConfig, Gemma3) {
+    json config = {{"model_type", "gemma3_text"},   {"vocab_size", 262144},
+                   {"hidden_size", 1152},           {"num_hidden_layers", 26},
+                   {"num_attention_heads", 4},      {"num_key_value_heads", 1},
+                   {"intermediate_size", 6912},     {"sliding_window", 512},
+                   {"sliding_window_pattern", 6},   {"hidden_activation", "gelu_pytorch_tanh"},
+                   {"query_pre_attn_scalar", 256},  {"attn_logit_softcapping", nullptr},
+                   {"rope_local_base_freq", 10000}, {"rope_theta", 1000000}};
+    EXPECT_EQ(differences(read(config), preset("gemma3", "1B")), std::vector<std::string>{});
+    for (const char* key : {"sliding_window_pattern", "rope_local_base_freq", "rope_theta"})
+        config.erase(key);
+    EXPECT_EQ(differences(read(config), preset("gemma3", "1B")), std::vector<std::string>{})
+        << "the defaults";
+    config["rope_parameters"] = {
+        {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}},
+        {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 7000.0}}}};
+    const ModelSpec newer = read(config);
+    EXPECT_EQ(newer.window_rope_theta, 7000);
+    EXPECT_EQ(newer.rope_theta, 1e6);
+    EXPECT_EQ(newer.rope_scaling->factor, 8);
+    EXPECT_EQ(read(json::parse(hugging_face_config(newer))), newer);
+    config["rope_local_base_freq"] = 8000;
+    EXPECT_ERROR(read(config), UserError, "\"rope_local_base_freq\" is 8000", "7000");
+    config.erase("rope_local_base_freq");
+    config["rope_parameters"]["sliding_attention"]["factor"] = 2;
+    EXPECT_ERROR(read(config), UserError, "\"rope_parameters.sliding_attention\" has keys", "factor");
+    config.erase("rope_parameters");
+    config["final_logit_softcapping"] = 30.0;
+    EXPECT_ERROR(read(config), UserError, "\"final_logit_softcapping\" is 30");
+    config["final_logit_softcapping"] = nullptr;
+    config["hidden_activation"] = "gelu";
+    EXPECT_ERROR(read(config), UserError, "\"hidden_activation\" is \"gelu\"", "gelu_pytorch_tanh");
+    ModelSpec spec = preset("gemma3", "1B");
+    spec.scaled_embeddings = false;
+    EXPECT_ERROR(hugging_face_config(spec), UserError, "Gemma3ForCausalLM", "scaled_embeddings");
+}
+
 TEST(HuggingFaceConfig, BiasesByFamily) {
     json config = llama_8b();
     config.merge_patch({{"attention_bias", true}, {"mlp_bias", true}});
@@ -454,7 +492,7 @@ std::vector<ModelSpec> every_preset() {
 
 TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
     std::vector<ModelSpec> specs = every_preset();
-    EXPECT_EQ(specs.size(), 37u);
+    EXPECT_EQ(specs.size(), 42u);
     ModelSpec linear = specs[0], yarn = specs[0];
     linear.rope_scaling = {.type = RopeScaling::Type::Linear, .factor = 2.5};
     linear.qkv_bias = linear.output_bias = linear.mlp_bias = true;
@@ -471,7 +509,7 @@ TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
         spec.norm_eps = 1.1e-6;  // no other key's default
         spec.rope_theta = 0.1 + 1e5;
         spec.max_context = 4097;
-        if (spec.window_rope_theta) spec.window_rope_theta = spec.rope_theta;
+        if (spec.name == "olmo3") spec.window_rope_theta = spec.rope_theta;
         for (const char* dtype : {"", "bfloat16"}) {
             EXPECT_EQ(parse_hugging_face_config(hugging_face_config(spec, dtype), "here"), spec) << spec.name;
         }

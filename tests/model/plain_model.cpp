@@ -8,15 +8,20 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 namespace argosy::model {
 namespace {
 
 at::Tensor norm(const ModelSpec& spec, const at::Tensor& x, const at::Tensor& weight) {
-    return x / ((x * x).mean(-1, /*keepdim=*/true) + spec.norm_eps).sqrt() * weight;
+    return x / ((x * x).mean(-1, /*keepdim=*/true) + spec.norm_eps).sqrt() *
+           (spec.norms_add_one ? 1 + weight : weight);
 }
 
-at::Tensor silu(const at::Tensor& x) { return x / (1 + (-x).exp()); }
+at::Tensor activated(const ModelSpec& spec, const at::Tensor& x) {
+    if (spec.activation == ops::Activation::Silu) return x / (1 + (-x).exp());
+    return x / 2 * (1 + ((x + 0.044715 * x * x * x) * std::sqrt(2 / std::numbers::pi)).tanh());
+}
 
 /// Every n-th layer of a model with such layers has no window.
 bool has_window(const ModelSpec& spec, int64_t layer) {
@@ -43,14 +48,20 @@ at::Tensor attention(const ModelSpec& spec, int64_t layer, const at::Tensor& q, 
     const at::Tensor all = at::ones({q.size(2), q.size(2)}, at::kBool);
     at::Tensor hidden = all.triu(1);
     if (has_window(spec, layer)) hidden = hidden.logical_or(all.tril(-*spec.sliding_window));
-    const at::Tensor scores =
-        q.matmul(k.repeat_interleave(sharing, 1).transpose(2, 3)) / std::sqrt(static_cast<double>(q.size(3)));
+    const at::Tensor scores = q.matmul(k.repeat_interleave(sharing, 1).transpose(2, 3)) /
+                              std::sqrt(spec.query_scalar.value_or(static_cast<double>(q.size(3))));
     return scores.masked_fill(hidden, -std::numeric_limits<double>::infinity())
         .softmax(-1)
         .matmul(v.repeat_interleave(sharing, 1));
 }
 
 }  // namespace
+
+at::Tensor plain_embedding(const ModelSpec& spec, const at::Tensor& table, const at::Tensor& tokens) {
+    const at::Tensor x = table.index_select(0, tokens);
+    // Rounded as by transformers.
+    return spec.scaled_embeddings ? x * static_cast<double>(std::sqrt(static_cast<float>(spec.dim))) : x;
+}
 
 at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64_t layer,
                        const at::Tensor& x) {
@@ -61,11 +72,11 @@ at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64
         const at::Tensor product = input.matmul(weight(name + ".weight").t());
         return bias ? product + weight(name + ".bias") : product;
     };
-    const bool after = spec.norms == NormPlace::After;
+    const bool before = spec.norms != NormPlace::After, after = spec.norms != NormPlace::Before;
     const auto norm_if = [&](bool has, const at::Tensor& input, const std::string& name) {
         return has ? norm(spec, input, weight(name + ".weight")) : input;
     };
-    const at::Tensor normed = norm_if(!after, x, "attention_norm");
+    const at::Tensor normed = norm_if(before, x, "attention_norm");
     const auto heads = [&](const std::string& name, const std::string& of_norm) {
         at::Tensor y = linear(normed, "attention." + name, spec.qkv_bias);
         const std::string norm_name = "attention." + of_norm;
@@ -79,9 +90,9 @@ at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64
     const at::Tensor output = linear(joined, "attention.wo", spec.output_bias);
     const at::Tensor middle = x + norm_if(after, output, "attention_post_norm");
 
-    const at::Tensor m = norm_if(!after, middle, "ffn_norm");
-    const at::Tensor hidden =
-        silu(linear(m, "feed_forward.w1", spec.mlp_bias)) * linear(m, "feed_forward.w3", spec.mlp_bias);
+    const at::Tensor m = norm_if(before, middle, after ? "ffn_pre_norm" : "ffn_norm");
+    const at::Tensor hidden = activated(spec, linear(m, "feed_forward.w1", spec.mlp_bias)) *
+                              linear(m, "feed_forward.w3", spec.mlp_bias);
     return middle + norm_if(after, linear(hidden, "feed_forward.w2", spec.mlp_bias), "ffn_post_norm");
 }
 
@@ -96,7 +107,8 @@ at::Tensor plain_loss(const ModelSpec& spec, const NamedTensors& weights, const 
 at::Tensor plain_model(const ModelSpec& spec, const NamedTensors& weights, const at::Tensor& tokens,
                        const at::Tensor& targets) {
     const at::Tensor table = weights.at("tok_embeddings.weight");
-    at::Tensor x = table.index_select(0, tokens.reshape(-1)).view({tokens.size(0), tokens.size(1), spec.dim});
+    at::Tensor x =
+        plain_embedding(spec, table, tokens.reshape(-1)).view({tokens.size(0), tokens.size(1), spec.dim});
     for (int64_t layer = 0; layer < spec.num_layers; ++layer) x = plain_block(spec, weights, layer, x);
     return plain_loss(spec, weights, x, targets);
 }

@@ -15,6 +15,9 @@ namespace argosy::model {
 
 using NamedTensors = std::map<std::string, at::Tensor>;
 
+/// The rows of the table that begin the residual stream.
+at::Tensor plain_embedding(const ModelSpec& spec, const at::Tensor& table, const at::Tensor& tokens);
+
 /// x [num_sequences, seq_len, dim] through block number `layer`.
 at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64_t layer,
                        const at::Tensor& x);

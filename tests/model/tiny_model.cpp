@@ -76,7 +76,14 @@ std::vector<ModelSpec> tiny_specs() {
     olmo3.qk_norm = QkNorm::Together;
     olmo3.full_layer_period = 2;
     olmo3.window_rope_theta = 50;
-    return {llama, tied, qwen2, qwen3, biased, mistral, olmo3};
+    ModelSpec gemma3 = olmo3;
+    gemma3.name = "gemma3";
+    gemma3.norms = NormPlace::Both;
+    gemma3.qk_norm = QkNorm::Heads;
+    gemma3.activation = ops::Activation::GeluTanh;
+    gemma3.norms_add_one = gemma3.scaled_embeddings = gemma3.tied_embeddings = true;
+    gemma3.query_scalar = 7;
+    return {llama, tied, qwen2, qwen3, biased, mistral, olmo3, gemma3};
 }
 
 TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, int64_t num_sequences,

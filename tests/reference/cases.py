@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import (LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, PretrainedConfig, Qwen2Config,
+from transformers import (Gemma3TextConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, PretrainedConfig, Qwen2Config,
                           Qwen3Config)
 
 from initialisation import random_words
@@ -66,6 +66,12 @@ def all_cases():
             vocab_size=67, hidden_size=32, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=2,
             intermediate_size=46, max_position_embeddings=192, rope_theta=500.0, rope_scaling=yarn, sliding_window=6,
             rms_norm_eps=1e-6, pad_token_id=None, tie_word_embeddings=False)),
+        # The divisor of the scores is not the root of the heads' size, and the two kinds of layers have two bases.
+        Case("gemma3", sequence=20, seed=23, config=Gemma3TextConfig(
+            vocab_size=83, hidden_size=30, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+            intermediate_size=52, max_position_embeddings=64, rope_theta=2000.0, rope_local_base_freq=300.0,
+            rope_scaling=dict(rope_type="linear", factor=2.0), query_pre_attn_scalar=11, sliding_window=6,
+            sliding_window_pattern=3, pad_token_id=None)),
     ]
 
 
@@ -92,10 +98,11 @@ ARGOSY_PARTS = {"embed_tokens": "tok_embeddings", "input_layernorm": "attention_
                 "q_proj": "wq", "k_proj": "wk", "v_proj": "wv", "o_proj": "wo", "post_attention_layernorm": "ffn_norm",
                 "mlp": "feed_forward", "gate_proj": "w1", "down_proj": "w2", "up_proj": "w3", "lm_head": "output"}
 # Those of models whose norms stand after the halves of a block.
-OLMO_PARTS = {"post_attention_layernorm": "attention_post_norm", "post_feedforward_layernorm": "ffn_post_norm"}
+POST_NORMS = {"post_attention_layernorm": "attention_post_norm", "pre_feedforward_layernorm": "ffn_pre_norm",
+              "post_feedforward_layernorm": "ffn_post_norm"}
 
 
 def argosy_name(hf_name, config):
     """Only names differ: both keep the rows of wq and wk in the same order (rotary pairs i and i + head_dim / 2)."""
-    parts = ARGOSY_PARTS | (OLMO_PARTS if config.model_type.startswith("olmo") else {})
+    parts = ARGOSY_PARTS | (POST_NORMS if config.model_type.startswith(("olmo", "gemma")) else {})
     return ".".join(parts.get(part, part) for part in hf_name.removeprefix("model.").split("."))

@@ -57,7 +57,7 @@ def standard_deviation(name, dim, tied):
     return 0.02
 
 
-def initial_weight(name, shape, dim, tied, seed):
+def initial_weight(name, shape, dim, tied, seed, norms_add_one=False):
     if name.endswith(("norm.weight", ".bias")):
-        return np.full(shape, 0 if name.endswith(".bias") else 1, np.float32)
+        return np.full(shape, 0 if name.endswith(".bias") or norms_add_one else 1, np.float32)
     return bell(name, shape, standard_deviation(name, dim, tied), seed)

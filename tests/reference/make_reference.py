@@ -36,7 +36,8 @@ def build_model(case, dtype):
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(dtype)
     with torch.no_grad():
         for name, parameter in argosy_parameters(model):
-            weight = initial_weight(name, parameter.shape, config.hidden_size, config.tie_word_embeddings, case.seed)
+            weight = initial_weight(name, parameter.shape, config.hidden_size, config.tie_word_embeddings, case.seed,
+                                    norms_add_one=config.model_type.startswith("gemma"))
             parameter.copy_(torch.from_numpy(weight))
     return model
 

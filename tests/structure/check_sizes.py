@@ -15,7 +15,7 @@ MAX_P90_FUNCTION_LINES = 20
 BUDGETS = {
     "lib/ground": (3600, "errors, files, text, the one reader of JSON with the checks of its fields; the arithmetic of meshes and slabs"),
     "lib/platform": (9950, "six wrappers, four of them with a twin for builds without CUDA; the watchdog and collectives"),
-    "lib/numerics": (12960, "kernels twice, for processors and GPUs; each operation with its backward, GeGLU and the norm of 1 + w for Gemma included; the parts of models, which declare all that others need to know of a parameter"),
+    "lib/numerics": (13700, "kernels twice, for processors and GPUs; each operation with its backward; the parts of models, which declare all that others need to know of a parameter. OLMo 2 and 3 and Gemma 3 are 750 of the lines: layers that differ, norms at three places, QK-norm over ranks, GeGLU, config.json both ways; looked at instead: one part for both halves of a block (they differ in all but their norms, which are one class now), and the scale of Gemma's scores in six attention kernels (a factor of the rotation has none)"),
     "lib/files": (13700, "three kinds of tokenizers and four forms of data, as other programs have them; checkpoints; conversion, which compares logits"),
     "lib/trainer": (19000, "parallelism and its schedules, the step, metrics and diagnosis, files of other programs, saving"),
     "lib/tools": (15000, "the plan, the tasks of lm-evaluation-harness, collectives measured, the checks of nodes"),

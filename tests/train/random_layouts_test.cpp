@@ -92,7 +92,11 @@ model::ModelSpec draw_model(Random& random) {
     spec.output_bias = random.chance(30);
     spec.mlp_bias = random.chance(30);
     spec.qk_norm = random.one_of({model::QkNorm::None, model::QkNorm::Heads, model::QkNorm::Together});
-    spec.norms = random.one_of({model::NormPlace::Before, model::NormPlace::After});
+    spec.norms = random.one_of({model::NormPlace::Before, model::NormPlace::After, model::NormPlace::Both});
+    spec.norms_add_one = random.chance(30);
+    spec.scaled_embeddings = random.chance(30);
+    if (random.chance(30)) spec.query_scalar = 3;
+    if (random.chance(30)) spec.activation = ops::Activation::GeluTanh;
     return spec;
 }
 
@@ -244,24 +248,17 @@ std::string written(const RankActions& ranks) {
 std::string described(uint64_t seed, const Draw& draw) {
     const TinyRunOptions& options = draw.options;
     const auto& [name, mesh, stage_layers, schedule, reshard, context, own, tensor] = options.layout;
-    const model::ModelSpec& spec = *options.spec;
     return fmt::format(
         "seed {}: pp {} ddp {} fsdp {} cp {} tp {}; {} stages of {} {}; reshard {}, rotation {}, balance {}, "
         "overlap {}, all logits {}, recompute {}, {}; {} samples of {} in microbatches of {}, documents of "
-        "{}; "
-        "vocabulary {}, dim {}, heads {} / {} of {}, hidden {}, tied {}, biases {} {} {}, QK-norm {}, norms "
-        "{}, scaled "
-        "{}, window {}, but each {}th layer, whose theta is {}",
+        "{}; {}",
         seed, mesh.pipeline, mesh.replicate, mesh.shard, mesh.context, mesh.tensor, schedule,
         fmt::join(stage_layers, " "), written(own), static_cast<int>(reshard),
         static_cast<int>(context.rotation), static_cast<int>(context.balance), tensor.overlap_products,
         tensor.gather_logits, static_cast<int>(options.recompute), toString(options.precision.master),
         options.global_batch, options.seq_len, options.microbatch_size,
-        fmt::join(options.document_lengths, " "), spec.vocab_size, spec.dim, spec.num_heads,
-        spec.num_kv_heads, spec.head_dim, spec.hidden_dim, spec.tied_embeddings, spec.qkv_bias,
-        spec.output_bias, spec.mlp_bias, static_cast<int>(spec.qk_norm), static_cast<int>(spec.norms),
-        spec.rope_scaling.has_value(), spec.sliding_window.value_or(0), spec.full_layer_period,
-        spec.window_rope_theta.value_or(0));
+        fmt::join(options.document_lengths, " "),
+        fmt::join(model::differences(model::ModelSpec(), *options.spec), ", "));
 }
 
 /// The run of the draw, or the UserError's message.

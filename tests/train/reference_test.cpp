@@ -111,6 +111,17 @@ TEST_P(AgainstTransformers, TwentySteps) {
     }
 }
 
+TEST_P(AgainstTransformers, EightStepsInDouble) {
+    const at::Tensor losses = reference_.read("losses_in_double"),
+                     norms = reference_.read("grad_norms_in_double");
+    const auto run = trainer(kDouble);
+    for (int64_t step = 0; step < losses.size(0); ++step) {
+        const auto result = run->step().update(run->step().forward_backward(batch(step)), /*lr=*/1e-3);
+        EXPECT_NEAR(result.loss / losses[step].item<double>(), 1, 1e-9) << "step " << step;
+        EXPECT_NEAR(result.grad_norm / norms[step].item<double>(), 1, 1e-9) << "step " << step;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers, ::testing::ValuesIn(Reference::names_of_all()),
                          [](const auto& model) { return model.param; });
 

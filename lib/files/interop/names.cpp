@@ -22,7 +22,7 @@ using checkpoint::TensorSource;
 constexpr const char *kHead = "lm_head.weight", *kTable = "model.embed_tokens.weight";
 
 // The parts of a parameter's name that differ: this program's part, then Hugging Face's.
-constexpr std::array<std::pair<const char*, const char*>, 15> kParts = {{
+constexpr std::array<std::pair<const char*, const char*>, 16> kParts = {{
     {"tok_embeddings", "embed_tokens"},
     {"attention_norm", "input_layernorm"},
     {"attention", "self_attn"},
@@ -32,6 +32,7 @@ constexpr std::array<std::pair<const char*, const char*>, 15> kParts = {{
     {"wo", "o_proj"},
     {"ffn_norm", "post_attention_layernorm"},
     {"attention_post_norm", "post_attention_layernorm"},
+    {"ffn_pre_norm", "pre_feedforward_layernorm"},
     {"ffn_post_norm", "post_feedforward_layernorm"},
     {"feed_forward", "mlp"},
     {"w1", "gate_proj"},

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "model/norm.h"
+
 // TensorAxis::column takes [rows, ...] and returns [tokens, ...] (a gather). TensorAxis::row takes
 // [tokens, ...] and returns [rows, ...] (a reduce-scatter).
 namespace argosy::model {
@@ -43,7 +45,8 @@ void AttentionPlaces::declare_vectors(const ModelSpec& spec, Unit& unit) {
     if (spec.qk_norm == QkNorm::None) return;
     const bool together = spec.qk_norm == QkNorm::Together;
     const auto norm = [&](const char* name, int64_t size) {
-        return together ? cut_vector(name, size, 1) : vector(name, spec.head_dim, 1);
+        return together ? cut_vector(name, size, initial_norm_weight(spec))
+                        : norm_weight(spec, name, spec.head_dim);
     };
     q_norm = unit.add({norm("attention.q_norm.weight", q)});
     Parameter of_k = norm("attention.k_norm.weight", kv);

@@ -1,5 +1,7 @@
 #include "model/block.h"
 
+#include <cmath>
+
 namespace argosy::model {
 
 using ops::SumOver;
@@ -21,12 +23,15 @@ RopeTables RopeTables::first(int64_t seq_len) const {
 }
 
 RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options) {
-    const double attention_factor = spec.rope_scaling ? spec.rope_scaling->attention_factor : 1;
+    // A factor of q and of k: attention divides the scores by sqrt(head_dim), the model by
+    // sqrt(query_scalar).
+    const auto head_dim = static_cast<double>(spec.head_dim);
+    const double factor = std::pow(head_dim / spec.query_scalar.value_or(head_dim), 0.25);
+    const double scaled = spec.rope_scaling ? spec.rope_scaling->attention_factor : 1;
     const ops::RopeTable all =
-        ops::make_rope_table(rope_frequencies(spec), attention_factor, seq_len, options);
+        ops::make_rope_table(rope_frequencies(spec), scaled * factor, seq_len, options);
     if (!spec.window_rope_theta) return {all, all};
-    return {all,
-            ops::make_rope_table(window_rope_frequencies(spec), /*attention_factor=*/1, seq_len, options)};
+    return {all, ops::make_rope_table(window_rope_frequencies(spec), factor, seq_len, options)};
 }
 
 void Tape::drop(RecomputeMode mode) {

@@ -22,12 +22,14 @@ struct Family {
     Has mlp_bias = Has::Never, window = Has::Never;
     QkNorm qk_norm = QkNorm::None;
     NormPlace norms = NormPlace::Before;
+    bool is_gemma = false;          // the settings that no other family has
     int64_t full_layer_period = 0;  // of a model with the window; above 0: the file may list types of layers
     // Defaults.
     int64_t max_context = 2048;
     int64_t num_kv_heads = 0;  // if the key is missing; null, or a 0 here: as many as query heads
     int64_t head_dim = 0;      // 0: the width divided by the number of heads
-    double norm_eps = 1e-6;
+    double norm_eps = 1e-6, rope_theta = 10000;
+    bool tied_embeddings = false;
 };
 inline constexpr const char* kQwenKeys = " sliding_window max_window_layers use_sliding_window";
 inline constexpr Family kFamilies[] = {
@@ -76,13 +78,30 @@ inline constexpr Family kFamilies[] = {
      .norms = NormPlace::After,
      .full_layer_period = 4,
      .norm_eps = 1e-5},
+    {.name = "gemma3",
+     .model_type = "gemma3_text",
+     .architecture = "Gemma3ForCausalLM",
+     .other_keys = " attn_logit_softcapping final_logit_softcapping hidden_activation query_pre_attn_scalar "
+                   "rope_local_base_freq sliding_window sliding_window_pattern _sliding_window_pattern "
+                   "use_bidirectional_attention",
+     .window = Has::Always,
+     .qk_norm = QkNorm::Heads,
+     .norms = NormPlace::Both,
+     .is_gemma = true,
+     .full_layer_period = 6,
+     .max_context = 131072,
+     .num_kv_heads = 4,
+     .head_dim = 256,
+     .rope_theta = 1e6,
+     .tied_embeddings = true},
 };
 
-/// The rotary base of layers with the window, if it is another one than the model's: OLMo 3 scales the
-/// frequencies of its other layers only.
-inline std::optional<double> window_rope_theta_of(const ModelSpec& spec) {
-    const bool scales_some = spec.name == "olmo3" && spec.rope_scaling && spec.sliding_window;
-    return scales_some ? std::optional(spec.rope_theta) : std::nullopt;
+/// The rotary base of layers with the window. OLMo 3 scales the frequencies of its other layers only;
+/// `own_base` is that of Gemma 3.
+inline std::optional<double> window_rope_theta_of(const ModelSpec& spec, double own_base) {
+    if (!spec.sliding_window) return std::nullopt;
+    if (spec.name == "gemma3") return own_base;
+    return spec.name == "olmo3" && spec.rope_scaling ? std::optional(spec.rope_theta) : std::nullopt;
 }
 
 }  // namespace argosy::model

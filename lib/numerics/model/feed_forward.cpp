@@ -12,7 +12,9 @@ void FeedForwardTape::drop(RecomputeMode mode) { drop_casts({&input, &activation
 
 void FeedForwardPlaces::declare_matrices(const ModelSpec& spec, int64_t layer, Unit& unit) {
     const double deviation = residual_deviation(layer);
-    norms.declare_before(spec, "ffn_norm.weight", unit);
+    // The name of Hugging Face's norm depends on whether there is another one.
+    const bool both = spec.norms == NormPlace::Both;
+    norms.declare_before(spec, both ? "ffn_pre_norm.weight" : "ffn_norm.weight", unit);
     gate_up = unit.add(
         {projection("feed_forward.w1.weight", spec.hidden_dim, spec.dim, kOutputs, kDefaultDeviation),
          projection("feed_forward.w3.weight", spec.hidden_dim, spec.dim, kOutputs, deviation)},
@@ -43,8 +45,7 @@ void FeedForward::fill(const Weights& weights, const at::Tensor& x, SumOver summ
     if (!tape.activation.defined()) {
         const ops::Recipe& recipe = weights.recipe(places_.down);
         at::Tensor largest;
-        const at::Tensor y =
-            ops::glu(tape.gate_up, ops::Activation::Silu, recipe.shares_x() ? &largest : nullptr);
+        const at::Tensor y = ops::glu(tape.gate_up, activation_, recipe.shares_x() ? &largest : nullptr);
         tape.activation = axis_.cast_if_shared(y, recipe, TensorAxis::Rows::All, activation_summed, largest);
     }
 }
@@ -64,7 +65,7 @@ at::Tensor FeedForward::backward_input(const Weights& weights, const at::Tensor&
     // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
     const ops::Stack gate_up = weights.stack(places_.gate_up);
     at::Tensor largest;
-    const at::Tensor dgate_up = ops::glu_backward(dactivation, tape.gate_up, ops::Activation::Silu,
+    const at::Tensor dgate_up = ops::glu_backward(dactivation, tape.gate_up, activation_,
                                                   gate_up.recipe->shares_dy() ? &largest : nullptr);
     // 3. gate and up projections: dinput [rows, dim]
     const auto [dinput, dgate_up_operand] = axis_.column_backward(dgate_up, largest, gate_up);

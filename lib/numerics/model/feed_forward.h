@@ -1,5 +1,5 @@
 // The second half of a block, with its norm and the bypass of the residual stream:
-//   y = x + Down(silu(Gate n) * Up n)    with n = norm(x)
+//   y = x + Down(act(Gate n) * Up n)    with n = norm(x)
 // A model may add biases after its matrices and a norm after Down. Shapes as in attention.h; hidden is this
 // rank's share over the tensor axis.
 #pragma once
@@ -35,7 +35,7 @@ class FeedForward {
   public:
     /// REQUIRES: the axis outlives the object.
     FeedForward(const ModelSpec& spec, const FeedForwardPlaces& places, const TensorAxis& axis)
-        : places_(places), norms_(spec, places.norms, axis), axis_(axis) {}
+        : activation_(spec.activation), places_(places), norms_(spec, places.norms, axis), axis_(axis) {}
 
     // They do what Attention's functions do. `activation_summed`: `summed` of the activation's cast.
     void fill(const Weights& weights, const at::Tensor& x, ops::SumOver summed,
@@ -47,6 +47,7 @@ class FeedForward {
                               FeedForwardTape& tape, WeightWork& work) const;
 
   private:
+    const ops::Activation activation_;
     const FeedForwardPlaces places_;
     const HalfNorms norms_;
     const TensorAxis& axis_;

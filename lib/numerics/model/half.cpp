@@ -4,16 +4,18 @@
 
 #include <tuple>
 
+#include "model/norm.h"
+
 namespace argosy::model {
 
 using Rows = TensorAxis::Rows;
 
 void HalfPlaces::declare_before(const ModelSpec& spec, const char* name, Unit& unit) {
-    if (spec.norms == NormPlace::Before) before = unit.add({vector(name, spec.dim, 1)});
+    if (spec.norms != NormPlace::After) before = unit.add({norm_weight(spec, name, spec.dim)});
 }
 
 void HalfPlaces::declare_after(const ModelSpec& spec, const char* name, Unit& unit) {
-    if (spec.norms == NormPlace::After) after = unit.add({vector(name, spec.dim, 1)});
+    if (spec.norms != NormPlace::Before) after = unit.add({norm_weight(spec, name, spec.dim)});
 }
 
 void HalfNorms::fill(const Weights& weights, const at::Tensor& x, const ops::Recipe& recipe,
@@ -24,14 +26,14 @@ void HalfNorms::fill(const Weights& weights, const at::Tensor& x, const ops::Rec
         return;
     }
     std::tie(tape.input, tape.inverse_rms) =
-        axis_.normed(x, norm_of(weights, places_.before), recipe, summed);
+        axis_.normed(x, norm_of(spec_, weights[places_.before]), recipe, summed);
 }
 
 at::Tensor HalfNorms::add_to(const at::Tensor& x, const Weights& weights, const ops::Operand& operand,
                              Place matrix, Place bias, HalfTape& tape) const {
     if (!places_.after) return axis_.row(operand, weights.stack(matrix), weights[bias], x);
     if (!tape.added.defined()) tape.added = axis_.row(operand, weights.stack(matrix), weights[bias]);
-    auto [y, inverse_rms] = ops::rms_norm(tape.added, norm_of(weights, places_.after));
+    auto [y, inverse_rms] = ops::rms_norm(tape.added, norm_of(spec_, weights[places_.after]));
     tape.added_inverse_rms = inverse_rms;
     return y.add_(x);
 }
@@ -39,8 +41,8 @@ at::Tensor HalfNorms::add_to(const at::Tensor& x, const Weights& weights, const 
 at::Tensor HalfNorms::gradient_of_added(const Weights& weights, const at::Tensor& dy, HalfTape& tape,
                                         WeightWork& work) const {
     if (!places_.after) return dy;
-    const auto [dadded, dnorm] =
-        ops::rms_norm_backward(dy, tape.added, norm_of(weights, places_.after), tape.added_inverse_rms);
+    const auto [dadded, dnorm] = ops::rms_norm_backward(
+        dy, tape.added, norm_of(spec_, weights[places_.after]), tape.added_inverse_rms);
     work.add_value(places_.after, dnorm);
     tape.added.reset();
     return dadded;
@@ -50,7 +52,7 @@ at::Tensor HalfNorms::gradient_of_x(const Weights& weights, const at::Tensor& di
                                     const at::Tensor& x, const HalfTape& tape, WeightWork& work) const {
     if (!places_.before) return dinput.add_(dy);
     auto [dx, dnorm] =
-        ops::rms_norm_backward(dinput, x, norm_of(weights, places_.before), tape.inverse_rms, dy);
+        ops::rms_norm_backward(dinput, x, norm_of(spec_, weights[places_.before]), tape.inverse_rms, dy);
     work.add_value(places_.before, dnorm);
     return dx;
 }

@@ -9,7 +9,6 @@
 #include "model/model_spec.h"
 #include "model/parameter.h"
 #include "model/tensor_axis.h"
-#include "ops/rms_norm.h"
 
 namespace argosy::model {
 
@@ -55,8 +54,6 @@ class HalfNorms {
                              const at::Tensor& x, const HalfTape& tape, WeightWork& work) const;
 
   private:
-    ops::Norm norm_of(const Weights& weights, Place place) const { return {weights[place], spec_.norm_eps}; }
-
     const ModelSpec spec_;
     const HalfPlaces places_;
     const TensorAxis& axis_;

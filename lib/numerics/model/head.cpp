@@ -1,7 +1,9 @@
 #include "model/head.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "model/layer.h"
+#include "model/norm.h"
 #include "ops/embedding.h"
 #include "ops/matmul.h"
 #include "ops/numerics.h"
@@ -50,7 +53,7 @@ Parameter table(const ModelSpec& spec) {
 
 HeadPlaces declare_head(const ModelSpec& spec, Unit& unit) {
     const double deviation = 1 / std::sqrt(static_cast<double>(spec.dim));
-    const Place norm = unit.add({vector("norm.weight", spec.dim, 1)});
+    const Place norm = unit.add({norm_weight(spec, "norm.weight", spec.dim)});
     return {norm, unit.add({spec.tied_embeddings ? table(spec)
                                                  : projection("output.weight", spec.vocab_size, spec.dim,
                                                               kOutputs, deviation)},
@@ -65,7 +68,7 @@ int64_t Head::rows_per_chunk(int64_t num_rows, int64_t num_columns, const at::Te
 }
 
 at::Tensor Head::gather_normed(const Weights& weights, const at::Tensor& x) const {
-    return gather_rows(ops::rms_norm(x, {weights[places_.norm], spec_.norm_eps}).y);
+    return gather_rows(ops::rms_norm(x, norm_of(spec_, weights[places_.norm])).y);
 }
 
 at::Tensor Head::logits(const Weights& weights, const at::Tensor& x) const {
@@ -125,7 +128,7 @@ ops::SoftmaxSums Head::softmax_sums(const Weights& weights, const at::Tensor& x,
 Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tensor& x, const Batch& batch,
                                          const at::Tensor& scale, const TakeWork& take) const {
     // 1. normalise, cast, and start to gather the first piece. Without casts these are the same tensors.
-    const auto norm = ops::rms_norm(x, {weights[places_.norm], spec_.norm_eps});
+    const auto norm = ops::rms_norm(x, norm_of(spec_, weights[places_.norm]));
     const ops::Stack output = weights.stack(places_.output);
     const ops::Recipe& recipe = *output.recipe;
     const Projection projection = {recipe, axis_.cast(output, recipe.forward.right, SumOver::Columns),
@@ -155,7 +158,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
     std::vector<at::Tensor> own;
     for (const auto& rows : reduced) own.push_back(rows->take().values);
     auto [dx, dnorm] = ops::rms_norm_backward(own.size() == 1 ? own[0] : at::cat(own), x,
-                                              {weights[places_.norm], spec_.norm_eps}, norm.inverse_rms);
+                                              norm_of(spec_, weights[places_.norm]), norm.inverse_rms);
     WeightWork norm_work;
     norm_work.add_value(places_.norm, dnorm);
     take(std::move(norm_work));
@@ -202,16 +205,25 @@ Place declare_embedding(const ModelSpec& spec, Unit& unit) {
 }
 
 Embedding::Embedding(const ModelSpec& spec, const TensorAxis& axis)
-    : table_(place_of_table(spec)), axis_(axis), first_token_(axis.share(spec.vocab_size).begin) {}
+    : table_(place_of_table(spec)),
+      axis_(axis),
+      first_token_(axis.share(spec.vocab_size).begin),
+      scale_(spec.scaled_embeddings ? std::optional(std::sqrt(static_cast<float>(spec.dim))) : std::nullopt) {
+}
+
+at::Tensor Embedding::scaled(const at::Tensor& x) const {
+    return scale_ ? x * at::full({}, *scale_, x.options()) : x;
+}
 
 at::Tensor Embedding::forward(const Weights& weights, const at::Tensor&, const Batch& batch, RecomputeMode,
                               Tape&) const {
-    return axis_.reduce_rows(ops::embedding(weights[table_], batch.tokens, first_token_), table_.layers);
+    return scaled(
+        axis_.reduce_rows(ops::embedding(weights[table_], batch.tokens, first_token_), table_.layers));
 }
 
 at::Tensor Embedding::backward_input(const Weights&, const at::Tensor& dy, const Batch& batch, Tape&,
                                      WeightWork& work) const {
-    work.add_lookup(table_, dy, batch.tokens, first_token_, axis_);
+    work.add_lookup(table_, scaled(dy), batch.tokens, first_token_, axis_);
     return {};
 }
 

@@ -97,9 +97,13 @@ class Embedding : public Layer {
                               WeightWork& work) const override;
 
   private:
+    at::Tensor scaled(const at::Tensor& x) const;
+
     const Place table_;
     const TensorAxis& axis_;
     int64_t first_token_;  // first token of this rank's share of the vocabulary
+    /// Rounded to float, then to the type of the stream.
+    std::optional<float> scale_;
 };
 
 }  // namespace argosy::model

@@ -1,6 +1,5 @@
-// Converts Hugging Face's config.json to a ModelSpec. Rotary settings have an older form (rope_theta,
-// rope_scaling) and a newer form (rope_parameters); both are accepted. An unsupported setting, and a key that
-// the reader does not know, are errors; they are never ignored.
+// Converts Hugging Face's config.json to a ModelSpec. An unsupported setting, and a key that the reader does
+// not know, are errors; they are never ignored.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -22,31 +21,13 @@
 #include "base/raw_file.h"
 #include "base/strict_json.h"
 #include "model/families.h"
+#include "model/hugging_face_fields.h"
 #include "model/model_spec.h"
 
 namespace argosy::model {
 namespace {
 
 using nlohmann::ordered_json;
-
-// The limits are far above any real model, and keep the number of parameters within an int64_t.
-constexpr int64_t kMaxLayers = 1 << 16, kMaxWidth = 1 << 20, kMaxTokens = 1 << 30;
-
-int64_t size_of(const JsonField& field, int64_t max, std::optional<int64_t> if_null = {}) {
-    return field.whole<int64_t>(1, max, if_null);
-}
-
-double above_zero(const JsonField& field, std::optional<double> if_null = {}) {
-    const double value = field.number(if_null);
-    if (value <= 0) field.refuse(fmt::format("is {}, which is not above 0", field.shown()));
-    return value;
-}
-
-/// Throws unless the value is `only`, the one supported value, or null.
-void require(const JsonField& field, const ordered_json& only) {
-    if (field.is_null() || field.value() == only) return;
-    field.refuse(fmt::format("is {}, but only {} is supported", field.shown(), shown_value(only)));
-}
 
 /// Throws unless the list has an entry for each layer.
 void require_count(const JsonField& field, int64_t num_layers) {
@@ -64,154 +45,6 @@ void require_each(const JsonField& field, const char* only, std::optional<int64_
             field.refuse(fmt::format("has {}, but only \"{}\" is supported", entry.shown(), only));
     }
     if (num_layers) require_count(field, *num_layers);
-}
-
-/// Throws if keys have a value, and are neither words of `known` nor accepted.
-void refuse_unknown(const JsonField& object, const std::string& known, const AcceptedKeys& accepted) {
-    std::istringstream words(known);
-    const std::set<std::string> names{std::istream_iterator<std::string>(words), {}};
-    std::vector<std::string> unknown;
-    for (const auto& [name, value] : object.members()) {
-        const std::string key = object[name].key();
-        if (!value.is_null() && !names.contains(name) && !accepted.has(key)) unknown.push_back(shown(key));
-    }
-    if (unknown.empty()) return;
-    object.refuse(fmt::format(
-        "has keys that this program does not know and that may change the model: {}; accept each key that "
-        "does not (--accept-config-key KEY, in a run's configuration model.accept_config_keys)",
-        fmt::join(unknown, ", ")));
-}
-
-/// transformers' default: the paper's value, or the quotient of two such values if both weights are given.
-double default_attention_factor(const JsonField& rope, double factor) {
-    const double numerator = rope["mscale"].number(0), denominator = rope["mscale_all_dim"].number(0);
-    const auto with_weight = [&](double weight) {
-        return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1.0;
-    };
-    if (numerator == 0 || denominator == 0) return with_weight(1);
-    const double quotient = with_weight(numerator) / with_weight(denominator);
-    if (!(quotient > 0) || !std::isfinite(quotient)) {
-        rope["mscale"].refuse(fmt::format("is {}, and the attention factor would be {}; it must be above 0",
-                                          rope["mscale"].shown(), quotient));
-    }
-    return quotient;
-}
-
-RopeScaling read_yarn(const JsonField& rope, int64_t max_context) {
-    RopeScaling scaling{.type = RopeScaling::Type::Yarn, .factor = above_zero(rope["factor"])};
-    scaling.original_context = size_of(rope["original_max_position_embeddings"], kMaxTokens, max_context);
-    scaling.beta_slow = above_zero(rope["beta_slow"], scaling.beta_slow);
-    scaling.beta_fast = above_zero(rope["beta_fast"], scaling.beta_fast);
-    if (scaling.beta_fast < scaling.beta_slow) {
-        rope["beta_fast"].refuse(fmt::format("is {} and \"beta_slow\" is {}; beta_fast must not be smaller",
-                                             scaling.beta_fast, scaling.beta_slow));
-    }
-    scaling.truncate = rope["truncate"].boolean(scaling.truncate);
-    const double otherwise = default_attention_factor(rope, scaling.factor);
-    scaling.attention_factor = above_zero(rope["attention_factor"], otherwise);
-    return scaling;
-}
-
-RopeScaling read_llama3(const JsonField& rope) {
-    RopeScaling scaling{.type = RopeScaling::Type::Llama3,
-                        .factor = above_zero(rope["factor"]),
-                        .low_frequency_factor = above_zero(rope["low_freq_factor"]),
-                        .high_frequency_factor = above_zero(rope["high_freq_factor"]),
-                        .original_context = size_of(rope["original_max_position_embeddings"], kMaxTokens)};
-    if (scaling.high_frequency_factor <= scaling.low_frequency_factor) {
-        rope["high_freq_factor"].refuse(fmt::format("is {}, which is not above \"low_freq_factor\", {}",
-                                                    rope["high_freq_factor"].shown(),
-                                                    scaling.low_frequency_factor));
-    }
-    return scaling;
-}
-
-std::optional<RopeScaling> read_scaling(const JsonField& rope, int64_t max_context) {
-    // "type" is the older name.
-    const JsonField field = rope[rope["rope_type"].is_null() ? "type" : "rope_type"];
-    const std::string type = field.is_null() ? "default" : field.string();
-    require(rope["type"], type);
-    if (type == "default") return std::nullopt;
-    if (type == "linear") {
-        return RopeScaling{.type = RopeScaling::Type::Linear, .factor = above_zero(rope["factor"])};
-    }
-    if (type == "llama3") return read_llama3(rope);
-    if (type == "yarn") return read_yarn(rope, max_context);
-    field.refuse("is " + field.shown() + ", but only default, linear, llama3 and yarn are supported");
-}
-
-/// The keys of an object with rotary settings of this kind.
-std::string keys_of(const std::optional<RopeScaling>& scaling) {
-    const std::string keys = "rope_theta rope_type type partial_rotary_factor";
-    if (!scaling) return keys;
-    switch (scaling->type) {
-        case RopeScaling::Type::Linear:
-            return keys + " factor";
-        case RopeScaling::Type::Llama3:
-            return keys + " factor low_freq_factor high_freq_factor original_max_position_embeddings";
-        case RopeScaling::Type::Yarn:
-            return keys +
-                   " factor original_max_position_embeddings beta_slow beta_fast truncate mscale "
-                   "mscale_all_dim attention_factor";
-    }
-    return keys;
-}
-
-/// Reads one of the objects with rotary settings. `theta_is_given` says whether rope_theta has a value that
-/// the object must agree with.
-void read_rope_object(const JsonField& rope, const AcceptedKeys& accepted, bool& theta_is_given,
-                      ModelSpec& spec) {
-    // A model with several types of layers has one object of rotary settings per type.
-    for (const char* type : {"full_attention", "sliding_attention"}) {
-        if (rope[type].is_null()) continue;
-        rope.refuse(
-            fmt::format("has a \"{}\"; only one set of frequencies for all layers is supported", type));
-    }
-    const double theta = above_zero(rope["rope_theta"], spec.rope_theta);
-    if (theta_is_given && theta != spec.rope_theta) {
-        rope["rope_theta"].refuse(fmt::format("is {}, but it is {} elsewhere in the file",
-                                              rope["rope_theta"].shown(), spec.rope_theta));
-    }
-    theta_is_given = theta_is_given || !rope["rope_theta"].is_null();
-    spec.rope_theta = theta;
-    spec.rope_scaling = read_scaling(rope, spec.max_context);
-    require(rope["partial_rotary_factor"], 1.0);
-    refuse_unknown(rope, keys_of(spec.rope_scaling), accepted);
-}
-
-/// Throws if a rotation cannot be computed for every position.
-void check_frequencies(const JsonField& config, const ModelSpec& spec) {
-    const bool yarn = spec.rope_scaling && spec.rope_scaling->type == RopeScaling::Type::Yarn;
-    if (yarn && spec.rope_theta <= 1) {
-        throw UserError("{}: \"rope_theta\" is {}, but yarn needs a value above 1", config.file(),
-                        spec.rope_theta);
-    }
-    for (const double frequency : rope_frequencies(spec)) {
-        if (std::isfinite(frequency * static_cast<double>(kMaxTokens))) continue;
-        throw UserError("{}: \"rope_theta\" {} and the factor of its scaling give a rotation by {} radians",
-                        config.file(), spec.rope_theta, frequency);
-    }
-}
-
-void read_rope(const JsonField& config, const AcceptedKeys& accepted, ModelSpec& spec) {
-    bool theta_is_given = !config["rope_theta"].is_null();
-    spec.rope_theta = above_zero(config["rope_theta"], 10000);
-    const bool older = config.contains("rope_scaling"), newer = config.contains("rope_parameters");
-    if (!config["rope_scaling"].is_null()) {
-        read_rope_object(config["rope_scaling"], accepted, theta_is_given, spec);
-    }
-    const std::optional<RopeScaling> of_older = std::exchange(spec.rope_scaling, {});
-    if (!config["rope_parameters"].is_null()) {
-        read_rope_object(config["rope_parameters"], accepted, theta_is_given, spec);
-    }
-    if (older && newer && of_older != spec.rope_scaling) {
-        throw UserError(
-            "{}: \"rope_scaling\" and \"rope_parameters\" describe different frequencies; versions of "
-            "transformers read one or the other, so remove the wrong one",
-            config.file());
-    }
-    if (!newer) spec.rope_scaling = of_older;
-    check_frequencies(config, spec);
 }
 
 // Keys of every family's configuration that are read.
@@ -263,8 +96,6 @@ void read_biases(const JsonField& config, const Family& family, ModelSpec& spec)
     spec.mlp_bias = read_whether(family.mlp_bias, config["mlp_bias"]);
 }
 
-constexpr const char *kWindowed = "sliding_attention", *kFull = "full_attention";
-
 /// The number of layers of which the last one has no window; 0 if all have it. UserError unless the types
 /// repeat so.
 int64_t period_of(const JsonField& types) {
@@ -287,7 +118,10 @@ void read_window(const JsonField& config, const Family& family, ModelSpec& spec)
     const JsonField types = config["layer_types"], window = config["sliding_window"];
     const bool lists_types = family.full_layer_period > 0 && !types.is_null();
     if (lists_types) require_count(types, spec.num_layers);
-    const int64_t period = lists_types ? period_of(types) : family.full_layer_period;
+    // The older form of the types of Gemma's layers.
+    const int64_t otherwise =
+        config["sliding_window_pattern"].whole<int64_t>(1, kMaxLayers, family.full_layer_period);
+    const int64_t period = lists_types ? period_of(types) : otherwise;
     const bool null = config.contains("sliding_window") && window.is_null();
     const bool none = family.window == Has::Never || period == 1 || (family.window == Has::Perhaps && null);
     if (!none) spec.sliding_window = null ? size_of(window, kMaxTokens) : size_of(window, kMaxTokens, 4096);
@@ -331,8 +165,20 @@ void read_heads(const JsonField& config, const Family& family, ModelSpec& spec) 
     }
 }
 
-void refuse_unsupported(const JsonField& config, const ModelSpec& spec) {
-    require(config["hidden_act"], "silu");
+constexpr const char* kGelu = "gelu_pytorch_tanh";
+
+void read_gemma(const JsonField& config, ModelSpec& spec) {
+    spec.norms_add_one = spec.scaled_embeddings = true;
+    spec.activation = ops::Activation::GeluTanh;
+    spec.query_scalar = above_zero(config["query_pre_attn_scalar"], 256);
+    require(config["hidden_activation"], kGelu);
+    require(config["use_bidirectional_attention"], false);
+    for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
+        require(config[key], nullptr);
+}
+
+void refuse_unsupported(const JsonField& config, const Family& family, const ModelSpec& spec) {
+    require(config["hidden_act"], family.is_gemma ? kGelu : "silu");
     // Qwen's layers from max_window_layers on, by default 28, have the window.
     const int64_t full =
         spec.name.starts_with("qwen") ? config["max_window_layers"].whole<int64_t>(0, kMaxTokens, 28) : 0;
@@ -371,14 +217,14 @@ ModelSpec from_json(const JsonField& config, const AcceptedKeys& accepted) {
     spec.hidden_dim = size_of(config["intermediate_size"], kMaxWidth);
     spec.norm_eps = above_zero(config["rms_norm_eps"], family.norm_eps);
     spec.max_context = size_of(config["max_position_embeddings"], kMaxTokens, family.max_context);
-    spec.tied_embeddings = config["tie_word_embeddings"].boolean(false);
+    spec.tied_embeddings = config["tie_word_embeddings"].boolean(family.tied_embeddings);
     spec.qk_norm = family.qk_norm;
     spec.norms = family.norms;
     read_biases(config, family, spec);
+    if (family.is_gemma) read_gemma(config, spec);
     read_window(config, family, spec);
-    read_rope(config, accepted, spec);
-    spec.window_rope_theta = window_rope_theta_of(spec);
-    refuse_unsupported(config, spec);
+    read_rope(config, family, accepted, spec);
+    refuse_unsupported(config, family, spec);
     check_dropout(config["attention_dropout"], accepted);
     refuse_unknown(config, std::string(kReadKeys) + kUnusedKeys + family.other_keys, accepted);
     return spec;

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "model/families.h"
-#include "model/model_spec.h"
+#include "model/hugging_face_fields.h"
 
 namespace argosy::model {
 namespace {
@@ -29,7 +29,14 @@ std::string other_setting(const ModelSpec& spec, const Family& family) {
     if (spec.norms != family.norms) return "norms at this place";
     if (spec.sliding_window && family.window == Has::Never) return "a sliding_window";
     if (spec.full_layer_period > 0 && !of_layers) return "layers without the window among others with it";
-    if (spec.window_rope_theta != window_rope_theta_of(spec)) return "this window_rope_theta";
+    if (spec.window_rope_theta != window_rope_theta_of(spec, spec.window_rope_theta.value_or(0)))
+        return "this window_rope_theta";
+    const bool gemma = spec.norms_add_one && spec.scaled_embeddings && spec.query_scalar &&
+                       spec.activation == ops::Activation::GeluTanh;
+    const bool like_others = !spec.norms_add_one && !spec.scaled_embeddings && !spec.query_scalar &&
+                             spec.activation == ops::Activation::Silu;
+    if (family.is_gemma ? !gemma : !like_others)
+        return "these norms_add_one, scaled_embeddings, query_scalar and activation";
     if (spec.name == "olmo2" && spec.rope_scaling && spec.rope_scaling->type != RopeScaling::Type::Linear)
         return "scaled frequencies of another type than linear";
     return "";
@@ -68,7 +75,7 @@ json scaling_json(const ModelSpec& spec) {
     return nullptr;
 }
 
-void write_rope(const ModelSpec& spec, json& config) {
+void write_rope(const ModelSpec& spec, bool of_gemma, json& config) {
     config["rope_theta"] = spec.rope_theta;
     config["rope_scaling"] = scaling_json(spec);
     // transformers 4 reads exactly two keys of OLMo 2.
@@ -76,9 +83,20 @@ void write_rope(const ModelSpec& spec, json& config) {
         config["rope_scaling"] = {{"type", "linear"}, {"factor", spec.rope_scaling->factor}};
     config["rope_parameters"] = spec.rope_scaling ? scaling_json(spec) : json{{"rope_type", "default"}};
     config["rope_parameters"]["rope_theta"] = spec.rope_theta;
+    if (!of_gemma) return;
+    const double base = spec.window_rope_theta.value_or(spec.rope_theta);
+    config["rope_local_base_freq"] = base;
+    config["rope_parameters"] = {{kFull, config["rope_parameters"]},
+                                 {kWindowed, {{"rope_type", "default"}, {"rope_theta", base}}}};
 }
 
 void write_layers(const ModelSpec& spec, const Family& family, json& config) {
+    if (family.is_gemma) {
+        config["hidden_activation"] = "gelu_pytorch_tanh";
+        config["query_pre_attn_scalar"] = *spec.query_scalar;
+    } else {
+        config["hidden_act"] = "silu";
+    }
     if (spec.name == "qwen2") config["use_sliding_window"] = false;
     if (family.qkv_bias == Has::Perhaps) config["attention_bias"] = spec.qkv_bias;
     if (family.mlp_bias == Has::Perhaps) config["mlp_bias"] = spec.mlp_bias;
@@ -86,8 +104,7 @@ void write_layers(const ModelSpec& spec, const Family& family, json& config) {
     config["sliding_window"] = spec.sliding_window ? json(*spec.sliding_window) : json(nullptr);
     if (family.full_layer_period == 0) return;
     for (int64_t layer = 0; layer < spec.num_layers; ++layer)
-        config["layer_types"].push_back(layer_spec(spec, layer).window ? "sliding_attention"
-                                                                       : "full_attention");
+        config["layer_types"].push_back(layer_spec(spec, layer).window ? kWindowed : kFull);
 }
 
 }  // namespace
@@ -103,7 +120,6 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    {"num_key_value_heads", spec.num_kv_heads},
                    {"head_dim", spec.head_dim},
                    {"intermediate_size", spec.hidden_dim},
-                   {"hidden_act", "silu"},
                    {"rms_norm_eps", spec.norm_eps},
                    {"tie_word_embeddings", spec.tied_embeddings},
                    {"max_position_embeddings", spec.max_context},
@@ -115,7 +131,7 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    {"bos_token_id", nullptr},
                    {"eos_token_id", nullptr}};
     write_layers(spec, family, config);
-    write_rope(spec, config);
+    write_rope(spec, family.is_gemma, config);
     if (!dtype.empty()) config["dtype"] = config["torch_dtype"] = dtype;
     return config.dump(2) + "\n";
 }

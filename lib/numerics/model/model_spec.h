@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "ops/activation.h"
+
 namespace argosy::model {
 
 /// Rotary frequencies for a longer context, by the definitions of transformers. Linear divides every
@@ -26,13 +28,13 @@ struct RopeScaling {
     bool operator==(const RopeScaling&) const = default;
 };
 
-/// Where the norms of a block's halves stand: x + f(norm(x)) or x + norm(f(x)).
-enum class NormPlace { Before, After };
+/// Where the norms of a block's halves stand: x + f(norm(x)), x + norm(f(x)), or one at both places.
+enum class NormPlace { Before, After, Both };
 /// RMSNorm of q and k before the rotation: of each head alone, or of all heads together.
 enum class QkNorm { None, Heads, Together };
 
 struct ModelSpec {
-    std::string name;  // architecture: llama3, mistral, qwen2, qwen3, olmo2, olmo3
+    std::string name;  // architecture: llama3, mistral, qwen2, qwen3, olmo2, olmo3, gemma3
     int64_t vocab_size = 0, dim = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0,
             hidden_dim = 0;
     double norm_eps = 1e-5, rope_theta = 500000;
@@ -43,6 +45,10 @@ struct ModelSpec {
     bool mlp_bias = false;         // biases of w1, w2 and w3
     QkNorm qk_norm = QkNorm::None;
     NormPlace norms = NormPlace::Before;
+    bool norms_add_one = false;                                  // norms multiply by 1 + w
+    ops::Activation activation = ops::Activation::Silu;  // of the gates
+    std::optional<double> query_scalar;  // scores are divided by its root; none: by that of head_dim
+    bool scaled_embeddings = false;  // the stream begins as the table's row times sqrt(dim), not with the row
     /// A token attends to at most so many tokens, the last of them itself; none: to all tokens before it.
     std::optional<int64_t> sliding_window;
     int64_t full_layer_period = 0;  // every so many layers, the last one has no window; 0: all have it

@@ -3,31 +3,33 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 
+#include "model/norm.h"
 #include "ops/numerics.h"
 
 namespace argosy::model {
 namespace {
 
-// A norm whose row is cut over ranks: y = x r w, with r = 1 / sqrt(mean(x^2) + eps).
+// A norm whose row is cut over ranks: y = x r w, with r = 1 / sqrt(mean(x^2) + eps) and w with its offset.
 
 at::Tensor sum_of_columns(const at::Tensor& x) { return x.sum(-1, /*keepdim=*/true); }
 
-at::Tensor cut_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& inverse_rms) {
-    return (ops::widened(x) * inverse_rms).mul_(ops::widened(weight)).to(x.scalar_type());
+at::Tensor factors(const ops::Norm& norm) { return ops::widened(norm.weight) + norm.weight_offset; }
+
+at::Tensor cut_norm(const at::Tensor& x, const ops::Norm& norm, const at::Tensor& inverse_rms) {
+    return (ops::widened(x) * inverse_rms).mul_(factors(norm)).to(x.scalar_type());
 }
 
 /// The sums from which `mean` of cut_norm_backward() follows.
-at::Tensor weighted_sums(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+at::Tensor weighted_sums(const at::Tensor& dy, const at::Tensor& x, const ops::Norm& norm,
                          const at::Tensor& inverse_rms) {
-    return sum_of_columns((ops::widened(dy) * ops::widened(weight)).mul_(ops::widened(x)).mul_(inverse_rms));
+    return sum_of_columns((ops::widened(dy) * factors(norm)).mul_(ops::widened(x)).mul_(inverse_rms));
 }
 
 /// dx = r (dy w - n mean), where n = x r and mean = mean(dy w n). Returns dw, the sum over rows of dy n.
 at::Tensor cut_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
-                             const at::Tensor& weight, const at::Tensor& inverse_rms,
-                             const at::Tensor& mean) {
+                             const ops::Norm& norm, const at::Tensor& inverse_rms, const at::Tensor& mean) {
     const at::Tensor wide_dy = ops::widened(dy), normed = ops::widened(x) * inverse_rms;
-    dx.copy_((wide_dy * ops::widened(weight) - normed * mean).mul_(inverse_rms));
+    dx.copy_((wide_dy * factors(norm) - normed * mean).mul_(inverse_rms));
     return (wide_dy * normed).sum(0);
 }
 
@@ -51,33 +53,32 @@ QueriesAndKeys QkNorms::means(QueriesAndKeys sums, const QueriesAndKeys& x) cons
 }
 
 QkNorms::Output QkNorms::forward(const QueriesAndKeys& x, const QueriesAndKeys& weights) const {
+    const ops::Norm q = norm_of(spec_, weights.q), k = norm_of(spec_, weights.k);
     if (!is_cut()) {
-        const auto [q, q_inverse] = ops::rms_norm(grouped(x.q), norm_of(weights.q));
-        const auto [k, k_inverse] = ops::rms_norm(grouped(x.k), norm_of(weights.k));
-        return {{q.view(x.q.sizes()), k.view(x.k.sizes())}, {q_inverse, k_inverse}};
+        const auto [y_q, q_inverse] = ops::rms_norm(grouped(x.q), q);
+        const auto [y_k, k_inverse] = ops::rms_norm(grouped(x.k), k);
+        return {{y_q.view(x.q.sizes()), y_k.view(x.k.sizes())}, {q_inverse, k_inverse}};
     }
     const auto squares = [](const at::Tensor& part) { return sum_of_columns(ops::widened(part).square()); };
     QueriesAndKeys inverse = means({squares(x.q), squares(x.k)}, x);
     for (at::Tensor* mean : {&inverse.q, &inverse.k}) mean->add_(spec_.norm_eps).rsqrt_();
-    return {{cut_norm(x.q, weights.q, inverse.q), cut_norm(x.k, weights.k, inverse.k)}, inverse};
+    return {{cut_norm(x.q, q, inverse.q), cut_norm(x.k, k, inverse.k)}, inverse};
 }
 
 QueriesAndKeys QkNorms::backward(const QueriesAndKeys& dx, const QueriesAndKeys& dy, const QueriesAndKeys& x,
                                  const QueriesAndKeys& weights, const QueriesAndKeys& inverse_rms) const {
+    const ops::Norm q = norm_of(spec_, weights.q), k = norm_of(spec_, weights.k);
     if (!is_cut()) {
         const auto write = [&](const at::Tensor& to, const at::Tensor& from, const at::Tensor& input,
-                               const at::Tensor& weight, const at::Tensor& inverse) {
-            return ops::write_rms_norm_backward(grouped(to), grouped(from), grouped(input), norm_of(weight),
-                                                inverse);
+                               const ops::Norm& norm, const at::Tensor& inverse) {
+            return ops::write_rms_norm_backward(grouped(to), grouped(from), grouped(input), norm, inverse);
         };
-        return {write(dx.q, dy.q, x.q, weights.q, inverse_rms.q),
-                write(dx.k, dy.k, x.k, weights.k, inverse_rms.k)};
+        return {write(dx.q, dy.q, x.q, q, inverse_rms.q), write(dx.k, dy.k, x.k, k, inverse_rms.k)};
     }
-    const QueriesAndKeys mean = means({weighted_sums(dy.q, x.q, weights.q, inverse_rms.q),
-                                       weighted_sums(dy.k, x.k, weights.k, inverse_rms.k)},
-                                      x);
-    return {cut_norm_backward(dx.q, dy.q, x.q, weights.q, inverse_rms.q, mean.q),
-            cut_norm_backward(dx.k, dy.k, x.k, weights.k, inverse_rms.k, mean.k)};
+    const QueriesAndKeys mean =
+        means({weighted_sums(dy.q, x.q, q, inverse_rms.q), weighted_sums(dy.k, x.k, k, inverse_rms.k)}, x);
+    return {cut_norm_backward(dx.q, dy.q, x.q, q, inverse_rms.q, mean.q),
+            cut_norm_backward(dx.k, dy.k, x.k, k, inverse_rms.k, mean.k)};
 }
 
 }  // namespace argosy::model

@@ -6,7 +6,6 @@
 
 #include "model/model_spec.h"
 #include "model/tensor_axis.h"
-#include "ops/rms_norm.h"
 
 namespace argosy::model {
 
@@ -32,7 +31,6 @@ class QkNorms {
   private:
     /// [tokens, heads, head_dim], or [tokens, 1, heads * head_dim]: what is normalised is in the last dim.
     at::Tensor grouped(const at::Tensor& x) const;
-    ops::Norm norm_of(const at::Tensor& weight) const { return {weight, spec_.norm_eps}; }
     /// Whether other ranks have parts of what is normalised.
     bool is_cut() const { return spec_.qk_norm == QkNorm::Together && axis_.degree() > 1; }
     /// Of [tokens, 1] sums each over this rank's elements: the means over the elements of all ranks.

@@ -4,11 +4,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "kernels/elementwise.h"
+#include "ops/activation.h"
 
 namespace argosy::ops {
-
-using kernels::Activation;
 
 // `largest`, unless null, becomes the largest magnitude of the result, as ops::largest_magnitude() finds it,
 // if a GPU's kernel finds it without another pass; else it stays undefined.

@@ -1,0 +1,190 @@
+// The table of presets.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "base/error.h"
+#include "model/model_spec.h"
+
+namespace argosy::model {
+namespace {
+
+struct Preset {
+    const char *name, *flavor;
+    ModelSpec spec;
+};
+
+constexpr int64_t kLlamaVocabulary = 128256, kQwenVocabulary = 151936, kLargeQwenVocabulary = 152064;
+constexpr int64_t kOlmo2Vocabulary = 100352, kOlmo3Vocabulary = 100278;
+constexpr RopeScaling kLlama31{}, kLlama32{.factor = 32};
+constexpr RopeScaling kOlmo3{.type = RopeScaling::Type::Yarn,
+                             .factor = 8,
+                             .original_context = 8192,
+                             .attention_factor = 1.2079441541679836};
+constexpr int64_t kGemmaVocabulary = 262144, kLargeGemmaVocabulary = 262208;
+constexpr RopeScaling kGemma3{.type = RopeScaling::Type::Linear, .factor = 8};
+
+/// {vocabulary, dim, layers, heads, key/value heads, head dim, hidden dim}
+using Sizes = std::array<int64_t, 7>;
+
+ModelSpec with_sizes(const char* name, const Sizes& sizes) {
+    ModelSpec spec;
+    spec.name = name;
+    spec.vocab_size = sizes[0];
+    spec.dim = sizes[1];
+    spec.num_layers = sizes[2];
+    spec.num_heads = sizes[3];
+    spec.num_kv_heads = sizes[4];
+    spec.head_dim = sizes[5];
+    spec.hidden_dim = sizes[6];
+    return spec;
+}
+
+/// A Llama with the rotary frequencies of the versions before Llama 3. The architecture is that of llama3.
+ModelSpec llama2(const Sizes& sizes, int64_t max_context = 4096) {
+    ModelSpec spec = with_sizes("llama3", sizes);
+    spec.rope_theta = 10000;
+    spec.max_context = max_context;
+    return spec;
+}
+
+ModelSpec llama3(const Sizes& sizes, std::optional<RopeScaling> scaling, bool tied = false) {
+    ModelSpec spec = with_sizes("llama3", sizes);
+    spec.rope_scaling = scaling;
+    spec.max_context = scaling ? 131072 : 8192;
+    spec.tied_embeddings = tied;
+    return spec;
+}
+
+/// The first version of Mistral 7B; later ones have no window.
+ModelSpec mistral(const Sizes& sizes) {
+    ModelSpec spec = with_sizes("mistral", sizes);
+    spec.rope_theta = 10000;
+    spec.sliding_window = 4096;
+    spec.max_context = 32768;
+    return spec;
+}
+
+/// The window of OLMo 3 comes with the frequencies of its long context, if those are scaled.
+ModelSpec olmo(const char* name, const Sizes& sizes, std::optional<RopeScaling> scaling = {}) {
+    ModelSpec spec = with_sizes(name, sizes);
+    spec.norm_eps = 1e-6;
+    spec.norms = NormPlace::After;
+    spec.qk_norm = QkNorm::Together;
+    spec.max_context = scaling ? 65536 : 4096;
+    if (spec.name == "olmo2") return spec;
+    spec.sliding_window = 4096;
+    spec.full_layer_period = 4;
+    spec.rope_scaling = scaling;
+    if (scaling) spec.window_rope_theta = spec.rope_theta;
+    return spec;
+}
+
+/// The models without the encoder of images.
+ModelSpec gemma3(const Sizes& sizes, int64_t window, double query_scalar,
+                 std::optional<RopeScaling> scaling = {}) {
+    ModelSpec spec = with_sizes("gemma3", sizes);
+    spec.norm_eps = 1e-6;
+    spec.norms = NormPlace::Both;
+    spec.norms_add_one = spec.scaled_embeddings = spec.tied_embeddings = true;
+    spec.qk_norm = QkNorm::Heads;
+    spec.activation = ops::Activation::GeluTanh;
+    spec.query_scalar = query_scalar;
+    spec.sliding_window = window;
+    spec.full_layer_period = 6;
+    spec.rope_theta = 1e6;
+    spec.window_rope_theta = 1e4;
+    spec.rope_scaling = scaling;
+    spec.max_context = scaling ? 131072 : 32768;
+    return spec;
+}
+
+ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps = 1e-6) {
+    ModelSpec spec = with_sizes(name, sizes);
+    spec.norm_eps = norm_eps;
+    spec.rope_theta = 1e6;
+    spec.tied_embeddings = tied;
+    spec.qkv_bias = spec.name == "qwen2";
+    const bool third = spec.name == "qwen3";
+    if (third) spec.qk_norm = QkNorm::Heads;
+    spec.max_context = third ? 40960 : 32768;
+    return spec;
+}
+
+// Published models, except for debugmodel and for 256x6x16 and 4096x12x32 (dim x layers x heads). llama2
+// 271M, 1B and 26B are sizes of TorchTitan; tinyllama 300M is MicroLlama. 8B-8k and 70B-8k are the first
+// Llama 3, without scaled frequencies.
+const Preset kPresets[] = {
+    {"llama3", "debugmodel", llama3({512, 128, 4, 4, 2, 32, 352}, std::nullopt)},
+    {"llama3", "256x6x16", llama3({32000, 256, 6, 16, 16, 16, 768}, std::nullopt)},
+    {"llama3", "4096x12x32", llama3({32000, 4096, 12, 32, 32, 128, 11008}, std::nullopt)},
+    {"llama3", "1B", llama3({kLlamaVocabulary, 2048, 16, 32, 8, 64, 8192}, kLlama32, /*tied=*/true)},
+    {"llama3", "3B", llama3({kLlamaVocabulary, 3072, 28, 24, 8, 128, 8192}, kLlama32, /*tied=*/true)},
+    {"llama3", "8B", llama3({kLlamaVocabulary, 4096, 32, 32, 8, 128, 14336}, kLlama31)},
+    {"llama3", "70B", llama3({kLlamaVocabulary, 8192, 80, 64, 8, 128, 28672}, kLlama31)},
+    {"llama3", "405B", llama3({kLlamaVocabulary, 16384, 126, 128, 8, 128, 53248}, kLlama31)},
+    {"llama3", "8B-8k", llama3({kLlamaVocabulary, 4096, 32, 32, 8, 128, 14336}, std::nullopt)},
+    {"llama3", "70B-8k", llama3({kLlamaVocabulary, 8192, 80, 64, 8, 128, 28672}, std::nullopt)},
+    {"llama2", "256x6x16", llama2({32000, 256, 6, 16, 16, 16, 768})},
+    {"llama2", "271M", llama2({32000, 1024, 16, 8, 8, 128, 2816})},
+    {"llama2", "1B", llama2({32000, 2048, 18, 16, 16, 128, 5632})},
+    {"llama2", "7B", llama2({32000, 4096, 32, 32, 32, 128, 11008})},
+    {"llama2", "13B", llama2({32000, 5120, 40, 40, 40, 128, 13824})},
+    {"llama2", "26B", llama2({32000, 5120, 80, 40, 40, 128, 13824})},
+    {"llama2", "70B", llama2({32000, 8192, 80, 64, 8, 128, 28672})},
+    {"tinyllama", "300M", llama2({32000, 1024, 12, 16, 4, 64, 5632}, 2048)},
+    {"tinyllama", "1.1B", llama2({32000, 2048, 22, 32, 4, 64, 5632}, 2048)},
+    {"mistral", "7B", mistral({32000, 4096, 32, 32, 8, 128, 14336})},
+    {"qwen2", "0.5B", qwen("qwen2", {kQwenVocabulary, 896, 24, 14, 2, 64, 4864}, /*tied=*/true)},
+    {"qwen2", "1.5B", qwen("qwen2", {kQwenVocabulary, 1536, 28, 12, 2, 128, 8960}, /*tied=*/true)},
+    {"qwen2", "3B", qwen("qwen2", {kQwenVocabulary, 2048, 36, 16, 2, 128, 11008}, /*tied=*/true)},
+    {"qwen2", "7B", qwen("qwen2", {kLargeQwenVocabulary, 3584, 28, 28, 4, 128, 18944}, /*tied=*/false)},
+    {"qwen2", "14B",
+     qwen("qwen2", {kLargeQwenVocabulary, 5120, 48, 40, 8, 128, 13824}, /*tied=*/false, 1e-5)},
+    {"qwen3", "0.6B", qwen("qwen3", {kQwenVocabulary, 1024, 28, 16, 8, 128, 3072}, /*tied=*/true)},
+    {"qwen3", "1.7B", qwen("qwen3", {kQwenVocabulary, 2048, 28, 16, 8, 128, 6144}, /*tied=*/true)},
+    {"qwen3", "4B", qwen("qwen3", {kQwenVocabulary, 2560, 36, 32, 8, 128, 9728}, /*tied=*/true)},
+    {"qwen3", "8B", qwen("qwen3", {kQwenVocabulary, 4096, 36, 32, 8, 128, 12288}, /*tied=*/false)},
+    {"qwen3", "14B", qwen("qwen3", {kQwenVocabulary, 5120, 40, 40, 8, 128, 17408}, /*tied=*/false)},
+    {"qwen3", "32B", qwen("qwen3", {kQwenVocabulary, 5120, 64, 64, 8, 128, 25600}, /*tied=*/false)},
+    {"olmo2", "1B", olmo("olmo2", {kOlmo2Vocabulary, 2048, 16, 16, 16, 128, 8192})},
+    {"olmo2", "7B", olmo("olmo2", {kOlmo2Vocabulary, 4096, 32, 32, 32, 128, 11008})},
+    {"olmo2", "13B", olmo("olmo2", {kOlmo2Vocabulary, 5120, 40, 40, 40, 128, 13824})},
+    {"olmo2", "32B", olmo("olmo2", {kOlmo2Vocabulary, 5120, 64, 40, 8, 128, 27648})},
+    {"olmo3", "7B", olmo("olmo3", {kOlmo3Vocabulary, 4096, 32, 32, 32, 128, 11008}, kOlmo3)},
+    {"olmo3", "32B", olmo("olmo3", {kOlmo3Vocabulary, 5120, 64, 40, 8, 128, 27648}, kOlmo3)},
+    {"gemma3", "270M", gemma3({kGemmaVocabulary, 640, 18, 4, 1, 256, 2048}, 512, 256)},
+    {"gemma3", "1B", gemma3({kGemmaVocabulary, 1152, 26, 4, 1, 256, 6912}, 512, 256)},
+    {"gemma3", "4B", gemma3({kLargeGemmaVocabulary, 2560, 34, 8, 4, 256, 10240}, 1024, 256, kGemma3)},
+    {"gemma3", "12B", gemma3({kLargeGemmaVocabulary, 3840, 48, 16, 8, 256, 15360}, 1024, 256, kGemma3)},
+    {"gemma3", "27B", gemma3({kLargeGemmaVocabulary, 5376, 62, 32, 16, 128, 21504}, 1024, 168, kGemma3)},
+};
+
+std::string known_presets() {
+    std::string text, family;
+    for (const Preset& preset : kPresets) {
+        if (preset.name != family) text += fmt::format("{}{}:", family.empty() ? "" : "; ", preset.name);
+        family = preset.name;
+        text += fmt::format(" {}", preset.flavor);
+    }
+    return text;
+}
+
+}  // namespace
+
+ModelSpec preset(const std::string& name, const std::string& flavor) {
+    for (const Preset& preset : kPresets) {
+        if (preset.name == name && preset.flavor == flavor) return preset.spec;
+    }
+    throw UserError("no preset has model.name = \"{}\" and model.flavor = \"{}\"; there are {}", name, flavor,
+                    known_presets());
+}
+
+std::string architecture_of(const std::string& name) {
+    const auto found = std::ranges::find(kPresets, name, &Preset::name);
+    return found == std::end(kPresets) ? name : found->spec.name;
+}
+
+}  // namespace argosy::model
