@@ -167,17 +167,20 @@ Case rms_norm_backward(int64_t row_size) {
 }
 
 template <class T>
-Case rope(int64_t num_heads, int64_t head_dim) {
-    return {"rope in place", fmt::format("{} heads of {}, {}", num_heads, head_dim, kName<T>),
+Case rope(int64_t num_heads, int64_t head_dim, int64_t num_unrotated = 0) {
+    const bool in_place = num_unrotated == 0;
+    return {in_place ? "rope in place" : "rope of part of a head",
+            fmt::format("{} heads of {}, {}", num_heads, head_dim, kName<T>),
             [=](Slices& memory, int64_t elements) -> Run {
                 constexpr int64_t kSeqLen = 4096;
-                const int64_t rows = std::max<int64_t>(elements / (num_heads * head_dim), 3);
-                const float* const cos = memory.in<float>(kSeqLen * head_dim / 2);
-                const float* const sin = memory.in<float>(kSeqLen * head_dim / 2);
-                T* const x = memory.in_out<T>(rows * num_heads * head_dim);
-                const int64_t stride = num_heads * head_dim;
-                const Rope<T> args = {rows, num_heads, head_dim / 2, 0, kSeqLen, Rotation::Forward, cos,
-                                      sin,  x,         stride,       x, stride};
+                const int64_t stride = num_heads * head_dim, half = (head_dim - num_unrotated) / 2;
+                const int64_t rows = std::max<int64_t>(elements / stride, 3);
+                const float* const cos = memory.in<float>(kSeqLen * half);
+                const float* const sin = memory.in<float>(kSeqLen * half);
+                T* const x = memory.in_out<T>(rows * stride);
+                T* const y = in_place ? x : memory.out<T>(rows * stride);
+                const Rope<T> args = {rows, num_heads, half,   0, kSeqLen, Rotation::Forward, cos,
+                                      sin,  x,         stride, y, stride,  nullptr,           num_unrotated};
                 return {[=](GpuStream stream) { gpu_table()->of<T>().rope(args, stream); },
                         [=] { table().of<T>().rope(args); }};
             }};
@@ -439,6 +442,7 @@ std::vector<Case> all_cases() {
                                rope<BFloat16>(2, 64),
                                rope<BFloat16>(32, 128),
                                rope<float>(32, 128),
+                               rope<BFloat16>(24, 128, 32),
                                glu<BFloat16>(Activation::Silu),
                                glu<float>(Activation::Silu),
                                glu_backward<BFloat16>(Activation::Silu),

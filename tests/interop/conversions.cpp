@@ -63,6 +63,7 @@ model::ModelSpec tiny_spec(const std::string& name) {
     spec.tied_embeddings = name == "llama_tied" || name == "qwen2";
     spec.qkv_bias = name == "qwen2";
     if (name == "qwen3") spec.qk_norm = model::QkNorm::Heads;
+    if (name == "phi3") spec.rotary_dim = 6;
     if (name == "llama_tied") spec.rope_scaling = model::RopeScaling{.factor = 32};
     return spec;
 }
@@ -96,6 +97,15 @@ std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType t
     return tensors;
 }
 
+std::vector<TensorInfo> hugging_face_tensors(const model::ModelSpec& spec, ElementType type) {
+    std::vector<TensorInfo> tensors;
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
+        const HuggingFacePlace place = hugging_face_place(parameter, spec);
+        if (place.first_row == 0) tensors.push_back({place.name, type, place.shape});
+    }
+    return tensors;
+}
+
 void write_step(const fs::path& run, const model::ModelSpec& spec, int64_t step) {
     const checkpoint::Hash nonce{1, 2};
     const checkpoint::SavePlan plan =
@@ -116,9 +126,7 @@ void write_hugging_face(const fs::path& folder, const model::ModelSpec& spec, El
     fs::create_directories(folder);
     write_file(folder / "config.json", model::hugging_face_config(spec));
     write_file(folder / "tokenizer.json", "{\"b\": 2}\n");
-    std::vector<TensorInfo> tensors;
-    for (const layout::ParamSpec& parameter : model::model_parameters(spec))
-        tensors.push_back({hugging_face_name(parameter.name), type, parameter.shape});
+    const std::vector<TensorInfo> tensors = hugging_face_tensors(spec, type);
     SafetensorsWriter writer(folder / "model.safetensors", tensors);
     for (size_t i = 0; i < tensors.size(); ++i) writer.write(i, 0, tensor_bytes(tensors[i]));
     writer.finish();

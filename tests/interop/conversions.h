@@ -12,9 +12,9 @@
 
 namespace argosy::interop {
 
-/// llama, llama_tied, qwen2 (tied), qwen3: sizes that divide nothing.
+/// llama, llama_tied, qwen2 (tied), qwen3, phi3: sizes that divide nothing.
 model::ModelSpec tiny_spec(const std::string& name);
-inline const std::vector<std::string> kTinyModels = {"llama", "llama_tied", "qwen2", "qwen3"};
+inline const std::vector<std::string> kTinyModels = {"llama", "llama_tied", "qwen2", "qwen3", "phi3"};
 
 /// Bytes that depend on the name and are finite numbers in every type.
 std::vector<std::byte> tensor_bytes(const checkpoint::TensorInfo& tensor);
@@ -22,6 +22,9 @@ std::vector<std::byte> tensor_bytes(const checkpoint::TensorInfo& tensor);
 /// A checkpoint's tensors: weights of `type`, and AdamW's means in f32.
 std::vector<checkpoint::TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType type,
                                                  bool optimizer);
+
+/// The tensors of a Hugging Face folder.
+std::vector<checkpoint::TensorInfo> hugging_face_tensors(const model::ModelSpec& spec, ElementType type);
 
 /// A step of a run on four ranks, two by two: slabs cut along both dims; with a tokenizer.json.
 void write_step(const std::filesystem::path& run, const model::ModelSpec& spec, int64_t step = 70);

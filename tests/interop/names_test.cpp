@@ -1,5 +1,6 @@
 #include "interop/names.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,10 +32,7 @@ class Fake : public checkpoint::TensorSource {
 };
 
 std::vector<TensorInfo> theirs(const model::ModelSpec& spec) {
-    std::vector<TensorInfo> tensors;
-    for (const layout::ParamSpec& parameter : model::model_parameters(spec))
-        tensors.push_back({hugging_face_name(parameter.name), ElementType::Float32, parameter.shape});
-    return tensors;
+    return hugging_face_tensors(spec, ElementType::Float32);
 }
 
 auto open(std::vector<TensorInfo> tensors, const model::ModelSpec& spec, const std::string& ones = "") {
@@ -51,7 +49,7 @@ TEST(Names, AreHuggingFaces) {
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
         if (parameter.name.starts_with("layers.") && !parameter.name.starts_with("layers.11.")) continue;
         ours.push_back(parameter.name);
-        names.push_back(hugging_face_name(parameter.name));
+        names.push_back(hugging_face_place(parameter, spec).name);
     }
     const std::string layer = "model.layers.11.";
     EXPECT_EQ(names, (std::vector<std::string>{"model.embed_tokens.weight",
@@ -78,6 +76,31 @@ TEST(Names, AreHuggingFaces) {
     EXPECT_EQ(ours[7], "layers.11.feed_forward.w1.weight");
     EXPECT_EQ(ours[8], "layers.11.feed_forward.w3.weight");
     EXPECT_EQ(ours[9], "layers.11.feed_forward.w2.weight");
+}
+
+TEST(Names, RowsOfFusedMatrices) {
+    const auto spec = tiny_spec("phi3");
+    std::vector<std::string> places;
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
+        const HuggingFacePlace place = hugging_face_place(parameter, spec);
+        if (!place.name.starts_with("model.layers.1.") || place.shape == parameter.shape) continue;
+        EXPECT_EQ(place.shape[1], parameter.shape[1]);
+        places.push_back(fmt::format("{} [{}, {} of {})", place.name.substr(15), place.first_row,
+                                     place.first_row + parameter.shape[0], place.shape[0]));
+    }
+    EXPECT_EQ(places,
+              (std::vector<std::string>{
+                  "self_attn.qkv_proj.weight [0, 60 of 100)", "self_attn.qkv_proj.weight [60, 80 of 100)",
+                  "self_attn.qkv_proj.weight [80, 100 of 100)", "mlp.gate_up_proj.weight [0, 37 of 74)",
+                  "mlp.gate_up_proj.weight [37, 74 of 74)"}));
+    auto tensors = theirs(spec);
+    std::erase_if(tensors,
+                  [](const auto& tensor) { return tensor.name.ends_with("1.mlp.gate_up_proj.weight"); });
+    std::ranges::find(tensors, "model.layers.0.self_attn.qkv_proj.weight", &TensorInfo::name)->shape = {60,
+                                                                                                        26};
+    EXPECT_ERROR(open(tensors, spec), UserError,
+                 "model.layers.0.self_attn.qkv_proj.weight has shape [60, 26], expected [100, 26]",
+                 "model.layers.1.mlp.gate_up_proj.weight is missing");
 }
 
 TEST(Names, EveryModelIsRenamedWhole) {

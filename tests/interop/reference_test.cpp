@@ -16,7 +16,7 @@ namespace {
 
 class AgainstTransformers : public ::testing::TestWithParam<std::string> {
   protected:
-    std::string folder() const { return std::string(ARGOSY_REFERENCE_FOLDER) + "/" + GetParam(); }
+    std::string folder() const { return testing::Reference::folder() + "/" + GetParam(); }
 
     uint64_t seed() const {
         int64_t seed = 0;

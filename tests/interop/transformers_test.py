@@ -50,6 +50,7 @@ class TransformersTest(unittest.TestCase):
             kept = ("model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "rms_norm_eps",
                     "num_key_value_heads", "head_dim", "intermediate_size", "tie_word_embeddings", "rope_theta", "rope_scaling",
                     "attention_bias", "mlp_bias", "sliding_window", "layer_types",
+                    "max_position_embeddings", "original_max_position_embeddings", "partial_rotary_factor",
                     "query_pre_attn_scalar", "rope_local_base_freq")
             (own / "config.json").write_text(json.dumps({key: config[key] for key in kept if key in config}))
             source = own

@@ -95,6 +95,11 @@ class Computed {
         kernels_.rope({kRows, 1, size_ / 2, 1, 2, Rotation::Forward, angles.data(), angles.data(), x.data(),
                        size_, x.data(), size_});
         keep(x);
+        // A part of a head.
+        std::vector<T> y(x.size());
+        kernels_.rope({kRows, 1, size_ / 4, 1, 2, Rotation::Backward, angles.data(), angles.data(), x.data(),
+                       size_, y.data(), size_, nullptr, size_ - 2 * (size_ / 4)});
+        keep(y);
     }
 
     const TypedKernels<T>& kernels_;

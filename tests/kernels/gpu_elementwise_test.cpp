@@ -202,6 +202,7 @@ struct RopeCase {
     bool aligned = true;
     int64_t gap = 0;  // elements between the rows of x
     bool positions = false;
+    int64_t num_unrotated = 0;
 };
 
 TYPED_TEST(GpuElementwise, Rope) {
@@ -215,8 +216,12 @@ TYPED_TEST(GpuElementwise, Rope) {
                                  {3, 1, 12, 5, 8},
                                  {6, 3, 32, 1, 5, true, 64},
                                  {6, 3, 32, 1, 5, true, 3},
-                                 {20, 3, 32, 1, 9, true, 0, true}}) {
-        const int64_t row_size = size.num_heads * 2 * size.half, stride = row_size + size.gap;
+                                 {20, 3, 32, 1, 9, true, 0, true},
+                                 {7, 6, 48, 1, 5, true, 0, false, 32},
+                                 {5, 2, 16, 1, 5, true, 8, false, 96},
+                                 {5, 5, 3, 1, 5, true, 0, false, 11}}) {
+        const int64_t head_size = 2 * size.half + size.num_unrotated;
+        const int64_t row_size = size.num_heads * head_size, stride = row_size + size.gap;
         const int64_t count = size.num_rows * row_size;
         const auto x = this->template random<T>(size.num_rows * stride, size.aligned);
         const auto cos = this->template random<float>(size.seq_len * size.half);
@@ -229,10 +234,11 @@ TYPED_TEST(GpuElementwise, Rope) {
         const Memory<int64_t> positions(all);
         for (const Rotation rotation : {Rotation::Forward, Rotation::Backward}) {
             const auto run = [&](const T* from, T* to, int64_t to_stride) {
-                this->template gpu<T>().rope({size.num_rows, size.num_heads, size.half, size.first_row,
-                                              size.seq_len, rotation, cos.gpu(), sin.gpu(), from, stride, to,
-                                              to_stride, size.positions ? positions.gpu() : nullptr},
-                                             nullptr);
+                this->template gpu<T>().rope(
+                    {size.num_rows, size.num_heads, size.half, size.first_row, size.seq_len, rotation,
+                     cos.gpu(), sin.gpu(), from, stride, to, to_stride,
+                     size.positions ? positions.gpu() : nullptr, size.num_unrotated},
+                    nullptr);
             };
             const auto [y, in_place] = in_any_order([&] {
                 Memory<T> result(count, size.aligned), rotated = x;
@@ -246,13 +252,15 @@ TYPED_TEST(GpuElementwise, Rope) {
                 ASSERT_EQ(in_place.at(i), right) << i;
             }
             const auto expected = [&](int64_t i) {
-                const int64_t row = i / row_size, head = i % row_size / (2 * size.half), pair = i % size.half;
-                const int64_t begin = row * stride + head * 2 * size.half + pair;
+                const int64_t row = i / row_size, head = i % row_size / head_size, place = i % head_size;
+                const int64_t begin_of_head = row * stride + head * head_size;
+                if (place >= 2 * size.half) return double{x.at(begin_of_head + place)};
+                const int64_t pair = place % size.half, begin = begin_of_head + pair;
                 const int64_t angle = position(row) * size.half + pair;
                 const double first = x.at(begin), second = x.at(begin + size.half);
                 const double s = sin.at(angle) * (rotation == Rotation::Forward ? 1 : -1);
-                return i % (2 * size.half) < size.half ? first * cos.at(angle) - second * s
-                                                       : second * cos.at(angle) + first * s;
+                return place < size.half ? first * cos.at(angle) - second * s
+                                         : second * cos.at(angle) + first * s;
             };
             expect_near("y", y, expected, rounding<T>(), 1);
         }

@@ -438,6 +438,57 @@ TEST(HuggingFaceConfig, Gemma3) {
     EXPECT_ERROR(hugging_face_config(spec), UserError, "Gemma3ForCausalLM", "scaled_embeddings");
 }
 
+// transformers 4.57.6 gave the attention factor.
+TEST(HuggingFaceConfig, Phi3) {
+    json config = {{"model_type", "phi3"},    {"vocab_size", 32064},       {"hidden_size", 3072},
+                   {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"intermediate_size", 8192},
+                   {"sliding_window", 2047},  {"resid_pdrop", 0.0},        {"embd_pdrop", 0.0},
+                   {"attention_dropout", 0.0}};
+    EXPECT_EQ(read(config), preset("phi3", "mini-4k"));
+    config.erase("sliding_window");
+    EXPECT_EQ(read(config).sliding_window, std::nullopt) << "the default";
+    config["resid_pdrop"] = 0.1;
+    EXPECT_ERROR(read(config), UserError, "\"resid_pdrop\" is 0.1");
+    config.erase("resid_pdrop");
+
+    config["partial_rotary_factor"] = 0.1;  // 9 of 96 elements
+    EXPECT_ERROR(read(config), UserError, "\"partial_rotary_factor\" is 0.1", "even", "96");
+    config["partial_rotary_factor"] = 1.5;
+    EXPECT_ERROR(read(config), UserError, "\"partial_rotary_factor\" is 1.5");
+    config["partial_rotary_factor"] = 0.0625;
+    EXPECT_EQ(read(config).rotary_dim, 6);
+    config["max_position_embeddings"] = 131072;
+    config["rope_scaling"] = {{"type", "su"}, {"short_factor", {1, 1.5, 2}}, {"long_factor", {3, 4, 5}}};
+    const ModelSpec spec = read(config);
+    EXPECT_EQ(spec.rope_scaling->original_context, 4096);
+    EXPECT_EQ(spec.rope_scaling->long_factors, (std::vector<double>{3, 4, 5}));
+    EXPECT_DOUBLE_EQ(spec.rope_scaling->attention_factor, 1.1902380714238083);
+    EXPECT_EQ(read(json::parse(hugging_face_config(spec))), spec);
+    json newer = config;
+    newer["rope_parameters"] = {
+        {"rope_type", "longrope"},         {"short_factor", {1, 1.5, 2}},
+        {"long_factor", {3, 4, 5}},        {"rope_theta", 10000.0},
+        {"partial_rotary_factor", 0.0625}, {"original_max_position_embeddings", 4096}};
+    for (const char* key : {"rope_scaling", "partial_rotary_factor"}) newer.erase(key);
+    EXPECT_EQ(read(newer), spec);
+    newer["rope_parameters"]["attention_factor"] = 2;
+    EXPECT_ERROR(read(newer), UserError, "attention_factor\" is 2", "1.19");
+    newer["rope_parameters"].erase("attention_factor");
+    newer["partial_rotary_factor"] = 1.0;
+    EXPECT_ERROR(read(newer), UserError, "has 3 numbers", "48");
+
+    config["rope_scaling"]["short_factor"] = {1, 2};
+    EXPECT_ERROR(read(config), UserError, "\"rope_scaling.short_factor\" has 2 numbers", "3");
+    config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+    EXPECT_ERROR(read(config), UserError, "\"linear\"", "default and longrope");
+    ModelSpec changed = spec;
+    changed.max_context = 8192;
+    EXPECT_ERROR(hugging_face_config(changed), UserError, "Phi3ForCausalLM", "attention factor");
+    changed = preset("llama3", "8B");
+    changed.rotary_dim = 64;
+    EXPECT_ERROR(hugging_face_config(changed), UserError, "LlamaForCausalLM", "rotary_dim: 0 against 64");
+}
+
 TEST(HuggingFaceConfig, BiasesByFamily) {
     json config = llama_8b();
     config.merge_patch({{"attention_bias", true}, {"mlp_bias", true}});
@@ -492,7 +543,7 @@ std::vector<ModelSpec> every_preset() {
 
 TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
     std::vector<ModelSpec> specs = every_preset();
-    EXPECT_EQ(specs.size(), 42u);
+    EXPECT_EQ(specs.size(), 45u);
     ModelSpec linear = specs[0], yarn = specs[0];
     linear.rope_scaling = {.type = RopeScaling::Type::Linear, .factor = 2.5};
     linear.qkv_bias = linear.output_bias = linear.mlp_bias = true;
@@ -504,12 +555,22 @@ TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
                          .truncate = false,
                          .attention_factor = 1.1};
     yarn.mlp_bias = true;
-    specs.insert(specs.end(), {linear, yarn});
+    ModelSpec longrope = preset("phi3", "4");
+    longrope.head_dim = 126;
+    longrope.rotary_dim = 122;  // transformers would round 126 * (122 / 126.) down
+    longrope.rope_scaling = {.type = RopeScaling::Type::Longrope, .original_context = 5000};
+    longrope.rope_scaling->short_factors = std::vector<double>(61, 1.1);
+    longrope.rope_scaling->long_factors = std::vector<double>(61, 2.5);
+    specs.insert(specs.end(), {linear, yarn, longrope});
     for (ModelSpec spec : specs) {
         spec.norm_eps = 1.1e-6;  // no other key's default
         spec.rope_theta = 0.1 + 1e5;
         spec.max_context = 4097;
         if (spec.name == "olmo3") spec.window_rope_theta = spec.rope_theta;
+        if (spec.rope_scaling && spec.rope_scaling->type == RopeScaling::Type::Longrope) {
+            spec.rope_scaling->original_context = spec.max_context;
+            EXPECT_EQ(spec.rope_scaling->attention_factor, 1);
+        }
         for (const char* dtype : {"", "bfloat16"}) {
             EXPECT_EQ(parse_hugging_face_config(hugging_face_config(spec, dtype), "here"), spec) << spec.name;
         }
@@ -539,10 +600,11 @@ TEST(HuggingFaceConfig, OldAndNewReadersFindTheirKeys) {
 TEST(HuggingFaceConfig, AnUnknownArchitectureIsNotWritten) {
     ModelSpec spec = preset("llama3", "8B");
     spec.qk_norm = QkNorm::Heads;
-    EXPECT_ERROR(hugging_face_config(spec), UserError, "LlamaForCausalLM", "norms of q and k");
+    EXPECT_ERROR(hugging_face_config(spec), UserError, "LlamaForCausalLM",
+                 "qk_norm: none against of each head");
     spec = preset("olmo2", "1B");
     spec.full_layer_period = 2;
-    EXPECT_ERROR(hugging_face_config(spec), UserError, "Olmo2ForCausalLM", "layers without the window");
+    EXPECT_ERROR(hugging_face_config(spec), UserError, "Olmo2ForCausalLM", "full_layer_period: 0 against 2");
 }
 
 TEST(HuggingFaceConfig, RefusesFilesThatAreNoConfig) {

@@ -17,17 +17,18 @@ struct Published {
 };
 // The exact numbers of parameters of the published checkpoints (8.03B, 70.6B, 494M ...).
 constexpr Published kPublished[] = {
-    {"llama3", "1B", 1'235'814'400},     {"llama3", "3B", 3'212'749'824},
-    {"llama3", "8B", 8'030'261'248},     {"llama3", "70B", 70'553'706'496},
-    {"llama3", "405B", 405'853'388'800}, {"qwen2", "0.5B", 494'032'768},
-    {"qwen2", "1.5B", 1'543'714'304},    {"qwen2", "3B", 3'085'938'688},
-    {"qwen2", "7B", 7'615'616'512},      {"qwen2", "14B", 14'770'033'664},
-    {"qwen3", "0.6B", 596'049'920},      {"qwen3", "1.7B", 1'720'574'976},
-    {"qwen3", "4B", 4'022'468'096},      {"qwen3", "8B", 8'190'735'360},
-    {"qwen3", "14B", 14'768'307'200},    {"qwen3", "32B", 32'762'123'264},
-    {"llama2", "7B", 6'738'415'616},     {"llama2", "13B", 13'015'864'320},
-    {"llama2", "70B", 68'976'648'192},   {"tinyllama", "1.1B", 1'100'048'384},
-    {"llama3", "8B-8k", 8'030'261'248},
+    {"llama3", "1B", 1'235'814'400},       {"llama3", "3B", 3'212'749'824},
+    {"llama3", "8B", 8'030'261'248},       {"llama3", "70B", 70'553'706'496},
+    {"llama3", "405B", 405'853'388'800},   {"qwen2", "0.5B", 494'032'768},
+    {"qwen2", "1.5B", 1'543'714'304},      {"qwen2", "3B", 3'085'938'688},
+    {"qwen2", "7B", 7'615'616'512},        {"qwen2", "14B", 14'770'033'664},
+    {"qwen3", "0.6B", 596'049'920},        {"qwen3", "1.7B", 1'720'574'976},
+    {"qwen3", "4B", 4'022'468'096},        {"qwen3", "8B", 8'190'735'360},
+    {"qwen3", "14B", 14'768'307'200},      {"qwen3", "32B", 32'762'123'264},
+    {"llama2", "7B", 6'738'415'616},       {"llama2", "13B", 13'015'864'320},
+    {"llama2", "70B", 68'976'648'192},     {"tinyllama", "1.1B", 1'100'048'384},
+    {"llama3", "8B-8k", 8'030'261'248},    {"phi3", "mini-4k", 3'821'079'552},
+    {"phi3", "medium-4k", 13'960'238'080}, {"phi3", "4", 14'659'507'200},
 };
 
 TEST(Preset, HasThePublishedNumberOfParameters) {
@@ -107,6 +108,18 @@ TEST(RopeFrequencies, OfYarnWithoutARangeToBlend) {
     std::vector<double> expected = scaled_frequencies({.type = RopeScaling::Type::Linear, .factor = 4});
     expected[0] = 1;
     expect_frequencies({.type = RopeScaling::Type::Yarn, .factor = 4, .original_context = 6}, expected);
+}
+
+TEST(RopeFrequencies, OfLongropeInPartOfAHead) {
+    ModelSpec spec = preset("phi3", "4");
+    spec.rotary_dim = 4;
+    spec.rope_theta = 100;
+    EXPECT_EQ(rope_frequencies(spec), (std::vector<double>{1, 0.1}));
+    spec.rope_scaling = {.type = RopeScaling::Type::Longrope, .original_context = 50};
+    spec.rope_scaling->short_factors = {1, 2};
+    spec.rope_scaling->long_factors = {4, 5};
+    EXPECT_EQ(rope_frequencies(spec, 50), (std::vector<double>{1, 0.1 / 2}));
+    EXPECT_EQ(rope_frequencies(spec, 51), (std::vector<double>{1.0 / 4, 0.1 / 5}));
 }
 
 TEST(RopeFrequencies, OfLinearScaling) {

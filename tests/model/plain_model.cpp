@@ -31,14 +31,17 @@ bool has_window(const ModelSpec& spec, int64_t layer) {
 
 /// x [b, h, s, d]
 at::Tensor rotated(const ModelSpec& spec, int64_t layer, const at::Tensor& x) {
-    const int64_t seq_len = x.size(2), half = x.size(3) / 2;
+    const int64_t seq_len = x.size(2), size = spec.rotary_dim > 0 ? spec.rotary_dim : x.size(3),
+                  half = size / 2;
+    const at::Tensor turning = x.narrow(3, 0, size);
     const double theta =
         has_window(spec, layer) ? spec.window_rope_theta.value_or(spec.rope_theta) : spec.rope_theta;
     const at::Tensor exponents = at::arange(half, at::kDouble) / static_cast<double>(half);
     const at::Tensor angles = at::arange(seq_len, at::kDouble).outer(1 / at::pow(theta, exponents));
     const at::Tensor twice = at::cat({angles, angles}, -1);
     const at::Tensor rotate_half = at::cat({-x.narrow(3, half, half), x.narrow(3, 0, half)}, -1);
-    return x * twice.cos() + rotate_half * twice.sin();
+    const at::Tensor turned = turning * twice.cos() + rotate_half * twice.sin();
+    return at::cat({turned, x.narrow(3, size, x.size(3) - size)}, -1);
 }
 
 /// q [b, h, s, d]; k, v [b, kv heads, s, d]

@@ -83,7 +83,11 @@ std::vector<ModelSpec> tiny_specs() {
     gemma3.activation = ops::Activation::GeluTanh;
     gemma3.norms_add_one = gemma3.scaled_embeddings = gemma3.tied_embeddings = true;
     gemma3.query_scalar = 7;
-    return {llama, tied, qwen2, qwen3, biased, mistral, olmo3, gemma3};
+    ModelSpec phi3 = qwen3;
+    phi3.name = "phi3";
+    phi3.qk_norm = QkNorm::None;
+    phi3.rotary_dim = 6;
+    return {llama, tied, qwen2, qwen3, biased, mistral, olmo3, gemma3, phi3};
 }
 
 TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, int64_t num_sequences,

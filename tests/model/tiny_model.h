@@ -18,8 +18,8 @@
 namespace argosy::model {
 
 /// Models with grouped queries and odd sizes: plain Llama, tied, QKV bias, QK-norm with a free head_dim,
-/// biases everywhere, a sliding window, norms after each half with a window in every other layer, and
-/// Gemma's.
+/// biases everywhere, a sliding window, norms after each half with a window in every other layer,
+/// Gemma's, and heads of which a part rotates.
 std::vector<ModelSpec> tiny_specs();
 
 struct TinyModel {

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -14,21 +15,22 @@ namespace argosy::ops {
 namespace {
 
 struct RopeSizes {
-    int64_t sequences, seq_len, heads, head_dim;
+    int64_t sequences, seq_len, heads, head_dim, rotary_dim = head_dim;
 };
-constexpr RopeSizes kRopeSizes[] = {{1, 1, 1, 2},    {2, 3, 1, 2},  {3, 7, 5, 6},
-                                    {1, 129, 2, 64}, {2, 3, 1, 38}, {0, 4, 3, 8}};
+constexpr RopeSizes kRopeSizes[] = {{1, 1, 1, 2},  {2, 3, 1, 2}, {3, 7, 5, 6},    {1, 129, 2, 64},
+                                    {2, 3, 1, 38}, {0, 4, 3, 8}, {2, 5, 3, 7, 4}, {3, 7, 4, 64, 48}};
 
-/// The reference rotates each pair by `direction` * position * frequency.
+/// The reference rotates each pair by `direction` * position * frequency, and copies the other elements.
 at::Tensor turned(const at::Tensor& x, const RopeSizes& sizes, double direction) {
     const at::Tensor in = x.to(at::kDouble).cpu().contiguous(), out = at::empty(in.sizes(), at::kDouble);
-    const std::vector<double> frequency = rotation_frequencies(sizes.head_dim);
-    const int64_t half = sizes.head_dim / 2;
+    const std::vector<double> frequency = rotation_frequencies(sizes.rotary_dim);
+    const int64_t half = sizes.rotary_dim / 2;
     for (int64_t token = 0; token < x.size(0); ++token) {
         for (int64_t head = 0; head < sizes.heads; ++head) {
             const int64_t first = (token * sizes.heads + head) * sizes.head_dim;
             const double* a = in.const_data_ptr<double>() + first;
             double* b = out.mutable_data_ptr<double>() + first;
+            std::copy(a + 2 * half, a + sizes.head_dim, b + 2 * half);
             for (int64_t i = 0; i < half; ++i) {
                 const double angle = direction * static_cast<double>(token % sizes.seq_len) * frequency[i];
                 b[i] = a[i] * std::cos(angle) - a[i + half] * std::sin(angle);
@@ -53,8 +55,10 @@ at::Tensor rope_backward(const at::Tensor& dy, const RopeTable& table) {
 class RopeTest : public OpsTest {
   protected:
     RopeTable table(const RopeSizes& sizes) const {
-        return make_rope_table(rotation_frequencies(sizes.head_dim), 1, sizes.seq_len,
-                               placed(accumulation_type(GetParam().type)));
+        RopeTable made = make_rope_table(rotation_frequencies(sizes.rotary_dim), 1, sizes.seq_len,
+                                         placed(accumulation_type(GetParam().type)));
+        made.head_dim = sizes.head_dim;
+        return made;
     }
     at::Tensor rows(const RopeSizes& sizes) {
         return normal({sizes.sequences * sizes.seq_len, sizes.heads * sizes.head_dim});

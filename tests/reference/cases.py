@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import (Gemma3TextConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, PretrainedConfig, Qwen2Config,
-                          Qwen3Config)
+from transformers import (Gemma3TextConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, PretrainedConfig,
+                          Qwen2Config, Qwen3Config)
 
 from initialisation import random_words
 
@@ -72,6 +72,12 @@ def all_cases():
             intermediate_size=52, max_position_embeddings=64, rope_theta=2000.0, rope_local_base_freq=300.0,
             rope_scaling=dict(rope_type="linear", factor=2.0), query_pre_attn_scalar=11, sliding_window=6,
             sliding_window_pattern=3, pad_token_id=None)),
+        # Six of a head's eight elements rotate, by the long factors: a sequence is longer than the original context.
+        Case("phi3", sequence=21, seed=29, config=Phi3Config(
+            vocab_size=73, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            intermediate_size=46, max_position_embeddings=64, original_max_position_embeddings=16, rope_theta=500.0,
+            partial_rotary_factor=0.75, sliding_window=6, pad_token_id=None,
+            rope_scaling=dict(type="longrope", short_factor=[1.0, 1.1, 1.5], long_factor=[1.0, 1.7, 3.3]))),
     ]
 
 
@@ -102,7 +108,23 @@ POST_NORMS = {"post_attention_layernorm": "attention_post_norm", "pre_feedforwar
               "post_feedforward_layernorm": "ffn_post_norm"}
 
 
+def argosy_parts(hf_name, config):
+    """Argosy's parameters in a tensor of transformers, and their rows there. Only names differ, but for Phi-3's fused matrices:
+    both keep the rows of wq and wk in the same order (rotary pairs i and i + half of what rotates)."""
+    heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    fused = {"qkv_proj": [("wq", heads * head_dim), ("wk", kv_heads * head_dim), ("wv", kv_heads * head_dim)],
+             "gate_up_proj": [("w1", config.intermediate_size), ("w3", config.intermediate_size)]}
+    whole = next((part for part in fused if part in hf_name.split(".")), None)
+    if whole is None:
+        return [(argosy_name(hf_name, config), slice(None))]
+    parts, begin = [], 0
+    for part, rows in fused[whole]:
+        parts.append((argosy_name(hf_name.replace(whole, part), config), slice(begin, begin + rows)))
+        begin += rows
+    return parts
+
+
 def argosy_name(hf_name, config):
-    """Only names differ: both keep the rows of wq and wk in the same order (rotary pairs i and i + head_dim / 2)."""
     parts = ARGOSY_PARTS | (POST_NORMS if config.model_type.startswith(("olmo", "gemma")) else {})
     return ".".join(parts.get(part, part) for part in hf_name.removeprefix("model.").split("."))

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 import transformers
 from torch.overrides import TorchFunctionMode
 
-from cases import IGNORED, all_cases, argosy_name, make_batches
+from cases import IGNORED, all_cases, argosy_parts, make_batches
 from initialisation import initial_weight
+from random_cases import random_cases
 
 LEARNING_RATE, BETAS, EPSILON, WEIGHT_DECAY, MAX_NORM = 1e-3, (0.9, 0.95), 1e-8, 0.1, 1.0
 
@@ -35,15 +36,17 @@ def build_model(case, dtype):
     config = case.config
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(dtype)
     with torch.no_grad():
-        for name, parameter in argosy_parameters(model):
-            weight = initial_weight(name, parameter.shape, config.hidden_size, config.tie_word_embeddings, case.seed,
+        for name, parameter, rows in argosy_parameters(model):
+            part = parameter[rows]
+            weight = initial_weight(name, part.shape, config.hidden_size, config.tie_word_embeddings, case.seed,
                                     norms_add_one=config.model_type.startswith("gemma"))
-            parameter.copy_(torch.from_numpy(weight))
+            part.copy_(torch.from_numpy(weight))
     return model
 
 
 def argosy_parameters(model):
-    return [(argosy_name(name, model.config), parameter) for name, parameter in model.named_parameters()]
+    return [(own, parameter, rows) for name, parameter in model.named_parameters()
+            for own, rows in argosy_parts(name, model.config)]
 
 
 def loss_and_logits(model, tokens, targets):
@@ -77,19 +80,20 @@ def check_gradients(model, tokens, targets):
             raise SystemExit(f"{name}: gradient {gradient}, but finite differences {differences}")
 
 
-def first_step_in_double(case, tokens, targets):
+def first_step_in_double(case, tokens, targets, checks):
     results = {}
     with DoubleThroughout():
         model = build_model(case, torch.float64)
-        for name, parameter in argosy_parameters(model):
-            weight = parameter.detach().numpy()
+        for name, parameter, rows in argosy_parameters(model):
+            weight = parameter.detach()[rows].numpy()
             results[f"init_probe/{name}"] = np.array([weight.sum(), np.abs(weight).sum(), *weight.flat[:4]])
         loss, logits = loss_and_logits(model, tokens, targets)
         loss.backward()
-        check_gradients(model, tokens, targets)
+        if checks:
+            check_gradients(model, tokens, targets)
     results.update(loss0=np.array([loss.item()]), logits=logits.detach().numpy().astype(np.float32))
-    for name, parameter in argosy_parameters(model):
-        results[f"grad/{name}"] = parameter.grad.numpy().astype(np.float32)
+    for name, parameter, rows in argosy_parameters(model):
+        results[f"grad/{name}"] = parameter.grad[rows].numpy().astype(np.float32)
     return results
 
 
@@ -121,12 +125,12 @@ def train_in_double(case, tokens, targets):
     return {"losses_in_double": losses, "grad_norms_in_double": norms}
 
 
-def write_case(case, folder):
+def write_case(case, folder, checks=True):
     tokens, targets = make_batches(case)
     model = build_model(case, torch.float32)
     model.save_pretrained(folder / case.name)  # before the training
     results = {"seed": np.array([case.seed]), "tokens": tokens, "targets": targets,
-               **first_step_in_double(case, tokens[0], targets[0]), **train_in_float(model, tokens, targets),
+               **first_step_in_double(case, tokens[0], targets[0], checks), **train_in_float(model, tokens, targets),
                **train_in_double(case, tokens[:8], targets[:8])}
     with h5py.File(folder / f"{case.name}.h5", "w", libver="earliest") as file:
         file.attrs.update(torch=str(torch.__version__), transformers=transformers.__version__)
@@ -138,11 +142,14 @@ def write_case(case, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder to write (default: here)")
-    folder = parser.parse_args().output
+    parser.add_argument("--random", type=int, metavar="COUNT", help="write so many random models instead of the cases")
+    parser.add_argument("--seed", type=int, default=0, help="of the random models")
+    options = parser.parse_args()
     torch.set_num_threads(1)  # sums in a fixed order, so that a second run writes the same bytes
     torch.use_deterministic_algorithms(True)
-    for case in all_cases():
-        write_case(case, folder)
+    options.output.mkdir(parents=True, exist_ok=True)
+    for case in random_cases(options.random, options.seed) if options.random else all_cases():
+        write_case(case, options.output, checks=not options.random)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,11 @@ TEST(SaveOptions, TheLongestContextIsThatOfTrainingOrOfTheLoadedModel) {
     config.training.seq_len = 200000;
     EXPECT_EQ(saved_context(config, plain, {}), 200000);
     EXPECT_EQ(saved_context(config, scaled, {.max_context = 131072}), 200000);
+    // The attention factor of longrope follows from the context.
+    model::ModelSpec longrope = model::preset("phi3", "mini-4k");
+    longrope.rope_scaling = {.type = model::RopeScaling::Type::Longrope, .original_context = 4096};
+    longrope.rope_scaling->short_factors = longrope.rope_scaling->long_factors = std::vector<double>(48, 1);
+    EXPECT_EQ(saved_context(config, longrope, {.max_context = 131072}), 4096);
 }
 
 }  // namespace

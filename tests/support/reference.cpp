@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 
 namespace argosy::testing {
@@ -24,11 +25,16 @@ at::ScalarType scalar_type(ElementType type) {
 }  // namespace
 
 Reference::Reference(const std::string& name)
-    : folder_(std::string(ARGOSY_REFERENCE_FOLDER) + "/" + name), file_(h5::File::open(folder_ + ".h5")) {}
+    : folder_(folder() + "/" + name), file_(h5::File::open(folder_ + ".h5")) {}
+
+std::string Reference::folder() {
+    const char* other = std::getenv("ARGOSY_REFERENCE");
+    return other == nullptr ? ARGOSY_REFERENCE_FOLDER : other;
+}
 
 std::vector<std::string> Reference::names_of_all() {
     std::vector<std::string> names;
-    for (const auto& entry : std::filesystem::directory_iterator(ARGOSY_REFERENCE_FOLDER)) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder())) {
         if (std::filesystem::exists(entry.path() / "model.safetensors"))
             names.push_back(entry.path().filename().string());
     }

@@ -15,7 +15,10 @@ class Reference {
   public:
     explicit Reference(const std::string& name);
 
-    /// The folders of tests/reference that have a model's weights.
+    /// tests/reference, or the folder that the environment names in ARGOSY_REFERENCE: other results of its
+    /// script.
+    static std::string folder();
+    /// Its folders that have a model's weights.
     static std::vector<std::string> names_of_all();
 
     model::ModelSpec spec() const { return model::read_hugging_face_config(folder_); }

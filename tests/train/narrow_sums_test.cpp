@@ -38,17 +38,36 @@ std::vector<Layout> layouts() {
             {"hsdp", {.replicate = 2, .shard = 2}}};
 }
 
-TinyRunOptions options_of(const Layout& layout, const parallel::Precision& precision, uint64_t seed) {
+/// Those whose sums the norms of OLMo and Gemma change.
+std::vector<Layout> layouts_with_norms_after() {
+    std::vector<Layout> found = layouts();
+    std::erase_if(found, [](const Layout& layout) { return layout.mesh.tensor == 1; });
+    return found;
+}
+
+model::ModelSpec spec_of(const std::string& family) {
+    model::ModelSpec spec{.name = family,
+                          .vocab_size = 64,
+                          .dim = 64,
+                          .num_layers = 8,
+                          .num_heads = 4,
+                          .num_kv_heads = 4,
+                          .head_dim = 16,
+                          .hidden_dim = 128};
+    spec.output_bias = spec.mlp_bias = true;
+    if (family == "olmo2") spec.norms = model::NormPlace::After, spec.qk_norm = model::QkNorm::Together;
+    if (family == "gemma3") {
+        spec.norms = model::NormPlace::Both, spec.qk_norm = model::QkNorm::Heads;
+        spec.norms_add_one = spec.scaled_embeddings = true;
+        spec.activation = ops::Activation::GeluTanh;
+    }
+    return spec;
+}
+
+TinyRunOptions options_of(const std::string& family, const Layout& layout,
+                          const parallel::Precision& precision, uint64_t seed) {
     TinyRunOptions options{.layout = layout, .precision = precision, .microbatch_size = 2, .seed = seed};
-    options.spec = model::ModelSpec{.name = "llama3",
-                                    .vocab_size = 64,
-                                    .dim = 64,
-                                    .num_layers = 8,
-                                    .num_heads = 4,
-                                    .num_kv_heads = 4,
-                                    .head_dim = 16,
-                                    .hidden_dim = 128};
-    options.spec->output_bias = options.spec->mlp_bias = true;
+    options.spec = spec_of(family);
     options.seq_len = 32;
     return options;
 }
@@ -80,23 +99,31 @@ double squared_error(const NamedTensors& found, const NamedTensors& exact) {
 // Sums of the residual and a rank's part, to which the other ranks' parts were added, had 1.37 to 1.39 times
 // one rank's error. The errors of these seeds are within 5 % of one rank's now. The errors of the loss are
 // too few numbers to compare.
-TEST(NarrowSums, NoLayoutHasALargerErrorThanOneRank) {
+void expect_errors_of_one_rank(const std::string& family, const std::vector<Layout>& tested) {
     constexpr int kNumSeeds = 3;
     constexpr double kMostOfOneRank = 1.15, kMostOfPlain = 1.1;
-    const std::vector<Layout> tested = layouts();
     double one_rank = 0;
     std::map<std::string, double> errors;
     for (int seed = 1; seed <= kNumSeeds; ++seed) {
-        const NamedTensors exact = gradients(options_of({"one"}, kDouble, seed), self());
-        one_rank += squared_error(gradients(options_of({"one"}, kMixed, seed), self()), exact);
-        for (const Layout& layout : tested)
-            errors[layout.name] += squared_error(gradients(options_of(layout, kMixed, seed), world()), exact);
+        const NamedTensors exact = gradients(options_of(family, {"one"}, kDouble, seed), self());
+        const auto error_of = [&](const Layout& layout, comm::Communicator& ranks) {
+            return squared_error(gradients(options_of(family, layout, kMixed, seed), ranks), exact);
+        };
+        one_rank += error_of({"one"}, self());
+        for (const Layout& layout : tested) errors[layout.name] += error_of(layout, world());
     }
     EXPECT_GT(one_rank / kNumSeeds, 1e-6) << "nothing is rounded";
     for (const auto& [name, error] : errors) EXPECT_LT(error / one_rank, kMostOfOneRank) << name;
+    if (family != "llama3") return;  // after a norm the residual hides none of the ring's roundings
     const std::string plain = "tp" + std::to_string(world().size());
     EXPECT_LT(errors.at(plain + "_async") / errors.at(plain), kMostOfPlain);
 }
+
+TEST(NarrowSums, NoLayoutHasALargerErrorThanOneRank) { expect_errors_of_one_rank("llama3", layouts()); }
+
+TEST(NarrowSums, NorHasOneOfOlmo) { expect_errors_of_one_rank("olmo2", layouts_with_norms_after()); }
+
+TEST(NarrowSums, NorHasOneOfGemma) { expect_errors_of_one_rank("gemma3", layouts_with_norms_after()); }
 
 }  // namespace
 }  // namespace argosy::testing

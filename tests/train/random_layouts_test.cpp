@@ -96,6 +96,7 @@ model::ModelSpec draw_model(Random& random) {
     spec.norms_add_one = random.chance(30);
     spec.scaled_embeddings = random.chance(30);
     if (random.chance(30)) spec.query_scalar = 3;
+    if (!spec.query_scalar && random.chance(30)) spec.rotary_dim = 2 * random.between(1, spec.head_dim / 2);
     if (random.chance(30)) spec.activation = ops::Activation::GeluTanh;
     return spec;
 }

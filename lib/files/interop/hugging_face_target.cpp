@@ -98,7 +98,8 @@ std::string config_text(const TargetOptions& options) {
     const std::string place = options.source.path.string();
     json config = parse_json(model::hugging_face_config(options.source.spec, type), place);
     const auto original = parse_json(options.source.config_json, place);
-    const auto open = {"attention_dropout", "initializer_range", "use_cache", "bos_token_id", "eos_token_id"};
+    const auto open = {"attention_dropout", "initializer_range", "use_cache",
+                       "bos_token_id",      "eos_token_id",      "pad_token_id"};
     for (const auto& [key, value] : original.items()) {
         const bool ours = config.contains(key) && std::ranges::find(open, key) == open.end();
         if (!ours) config[key] = value;
@@ -138,9 +139,19 @@ class HuggingFaceTarget : public Target {
   public:
     explicit HuggingFaceTarget(const TargetOptions& options) : folder_(options.partial) {
         std::vector<TensorInfo> tensors;
-        for (const TensorConversion& conversion : options.conversions) {
-            TensorInfo& tensor = tensors.emplace_back(conversion.to);
-            tensor.name = hugging_face_name(tensor.name.substr(std::string(kModelPrefix).size()));
+        std::map<std::string, size_t> known;
+        for (const auto& [from, to] : options.conversions) {
+            const std::string name = to.name.substr(std::string(kModelPrefix).size());
+            const HuggingFacePlace place =
+                hugging_face_place({.name = name, .shape = to.shape}, options.source.spec);
+            const auto [entry, is_new] = known.emplace(place.name, tensors.size());
+            if (is_new) tensors.push_back({place.name, to.type, place.shape});
+            const TensorInfo& theirs = tensors[entry->second];
+            if (theirs.type != to.type) {
+                throw UserError("{} gets parts in {} and in {}; choose one type with --dtype", place.name,
+                                theirs.type_name(), to.type_name());
+            }
+            parts_.push_back({entry->second, place.first_row * (theirs.num_bytes() / theirs.shape[0])});
         }
         make_folders(folder_);
         write_text(folder_ / "config.json", config_text(options));
@@ -149,9 +160,10 @@ class HuggingFaceTarget : public Target {
     }
 
     void append(size_t conversion, std::span<const std::byte> bytes) override {
-        Tensor& tensor = tensors_[conversion];
-        files_[tensor.file].write(tensor.index, tensor.done_bytes, bytes);
-        tensor.done_bytes += std::ssize(bytes);
+        Part& part = parts_[conversion];
+        const Tensor& tensor = tensors_[part.tensor];
+        files_[tensor.file].write(tensor.index, part.next_byte, bytes);
+        part.next_byte += std::ssize(bytes);
     }
 
     fs::path finish() override {
@@ -163,7 +175,11 @@ class HuggingFaceTarget : public Target {
   private:
     struct Tensor {
         size_t file, index;  // index among the file's tensors
-        int64_t done_bytes = 0;
+    };
+    /// The rows of a tensor that one conversion writes.
+    struct Part {
+        size_t tensor;
+        int64_t next_byte;
     };
 
     void write_assets(const ModelSource& source) const {
@@ -199,6 +215,7 @@ class HuggingFaceTarget : public Target {
     fs::path folder_;
     std::vector<SafetensorsWriter> files_;
     std::vector<Tensor> tensors_;
+    std::vector<Part> parts_;  // of each conversion
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "base/error.h"
@@ -84,17 +85,19 @@ std::map<std::string, const TensorInfo*> by_name(const TensorSource& source) {
 }
 
 /// Checks the tensors that the model expects and removes them from `there`, where only unexpected tensors
-/// remain. `name(parameter)` is a tensor's name in `there`.
-template <class Name>
-void take_expected(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec, Name&& name,
-                   Faults& faults) {
+/// remain. `place_of(parameter)` is a parameter's place in `there`.
+template <class PlaceOf>
+void take_expected(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec,
+                   PlaceOf&& place_of, Faults& faults) {
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
-        const auto found = there.find(name(parameter));
+        const HuggingFacePlace place = place_of(parameter);
+        if (place.first_row > 0) continue;  // the parameter in the first row brings their tensor
+        const auto found = there.find(place.name);
         if (found == there.end()) {
-            faults.add(name(parameter) + " is missing");
+            faults.add(place.name + " is missing");
             continue;
         }
-        check_tensor(*found->second, parameter.shape, faults);
+        check_tensor(*found->second, place.shape, faults);
         there.erase(found);
     }
 }
@@ -122,26 +125,28 @@ class RenamedSource : public TensorSource {
     RenamedSource(std::unique_ptr<TensorSource> tensors, const model::ModelSpec& spec)
         : inner_(std::move(tensors)) {
         for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
-            const TensorInfo& theirs = inner_->at(hugging_face_name(parameter.name));
-            TensorInfo& ours = tensors_.emplace_back(theirs);
-            ours.name = kModelPrefix + parameter.name;
-            theirs_.emplace(ours.name, &theirs);
+            const HuggingFacePlace place = hugging_face_place(parameter, spec);
+            const TensorInfo& theirs = inner_->at(place.name);
+            tensors_.push_back({kModelPrefix + parameter.name, theirs.type, parameter.shape});
+            theirs_.emplace(tensors_.back().name, std::pair(&theirs, place.first_row));
         }
     }
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }
     void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const override {
-        inner_->read(*theirs_.find(tensor.name)->second, slab, out);
+        const auto& [theirs, first_row] = theirs_.find(tensor.name)->second;
+        layout::Slab rows = slab;
+        rows.offset[0] += first_row;
+        inner_->read(*theirs, rows, out);
     }
     const std::string& place() const override { return inner_->place(); }
 
   private:
     std::unique_ptr<TensorSource> inner_;
     std::vector<TensorInfo> tensors_;
-    std::map<std::string, const TensorInfo*> theirs_;
+    std::map<std::string, std::pair<const TensorInfo*, int64_t>> theirs_;  // with the first row
 };
 
-}  // namespace
-
+/// Converts "layers.0.attention.wq.weight" to "model.layers.0.self_attn.q_proj.weight".
 std::string hugging_face_name(const std::string& parameter) {
     std::string name, part;
     for (const char letter : parameter + ".") {
@@ -155,12 +160,40 @@ std::string hugging_face_name(const std::string& parameter) {
     return name == kHead ? name : "model." + name;
 }
 
+}  // namespace
+
+HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const model::ModelSpec& spec) {
+    HuggingFacePlace place{.name = hugging_face_name(parameter.name), .shape = parameter.shape};
+    if (spec.name != "phi3") return place;
+    const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
+    struct Part {
+        std::string_view name, fused;
+        int64_t first_row, num_rows;
+    };
+    const Part parts[] = {{"q_proj.weight", "qkv_proj.weight", 0, q + 2 * kv},
+                          {"k_proj.weight", "qkv_proj.weight", q, q + 2 * kv},
+                          {"v_proj.weight", "qkv_proj.weight", q + kv, q + 2 * kv},
+                          {"gate_proj.weight", "gate_up_proj.weight", 0, 2 * spec.hidden_dim},
+                          {"up_proj.weight", "gate_up_proj.weight", spec.hidden_dim, 2 * spec.hidden_dim}};
+    for (const auto& [name, fused, first_row, num_rows] : parts) {
+        if (!place.name.ends_with(name)) continue;
+        place.name.replace(place.name.size() - name.size(), name.size(), fused);
+        place.first_row = first_row;
+        place.shape[0] = num_rows;
+        break;
+    }
+    return place;
+}
+
 void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec) {
     auto there = by_name(checkpoint);
     std::erase_if(there, [](const auto& entry) { return !entry.first.starts_with(kModelPrefix); });
     Faults faults;
     take_expected(
-        there, spec, [](const layout::ParamSpec& parameter) { return kModelPrefix + parameter.name; },
+        there, spec,
+        [](const layout::ParamSpec& parameter) {
+            return HuggingFacePlace{.name = kModelPrefix + parameter.name, .shape = parameter.shape};
+        },
         faults);
     for (const auto& [name, tensor] : there) faults.add(shown(name) + " is not a tensor of the model");
     faults.check(checkpoint.place(), spec);
@@ -171,7 +204,7 @@ std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource
     auto there = by_name(*tensors);
     Faults faults;
     take_expected(
-        there, spec, [](const layout::ParamSpec& parameter) { return hugging_face_name(parameter.name); },
+        there, spec, [&](const layout::ParamSpec& parameter) { return hugging_face_place(parameter, spec); },
         faults);
     for (const auto& [name, tensor] : there) {
         if (is_rotary_table(name)) continue;

@@ -1,12 +1,15 @@
-// Maps this program's parameter names to Hugging Face's, for every model family. Only names differ: both
-// sides store the elements of a weight in the same order, rotary pairs too (ops/rope.h).
+// Maps this program's parameters to Hugging Face's, for every model family. Names differ, and Phi-3 stores
+// some matrices as the rows of one. Both sides store the elements of a weight in the same order, rotary pairs
+// too (ops/rope.h).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "checkpoint/tensor_source.h"
+#include "layout/param_spec.h"
 #include "model/model_spec.h"
 
 namespace argosy::interop {
@@ -14,8 +17,14 @@ namespace argosy::interop {
 /// The prefix of the weights' names in a checkpoint.
 inline constexpr const char* kModelPrefix = "model/";
 
-/// Converts "layers.0.attention.wq.weight" to "model.layers.0.self_attn.q_proj.weight".
-std::string hugging_face_name(const std::string& parameter);
+/// Where Hugging Face stores a parameter.
+struct HuggingFacePlace {
+    std::string name;
+    int64_t first_row = 0;
+    std::vector<int64_t> shape;  // of their tensor, which may hold other parameters in its other rows
+};
+/// The place of "layers.0.attention.wq.weight" is "model.layers.0.self_attn.q_proj.weight".
+HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const model::ModelSpec& spec);
 
 /// UserError, listing the tensors, if weights of a checkpoint are missing, unexpected, or of other shapes
 /// than the model's.

@@ -47,7 +47,7 @@ class Safetensors : public checkpoint::TensorSource {
     std::map<std::string, Location, std::less<>> locations_;
 };
 
-/// Writes one file. Different threads may write different tensors at the same time.
+/// Writes one file. Different threads may write different bytes at the same time.
 class SafetensorsWriter {
   public:
     SafetensorsWriter(const std::filesystem::path& path, const std::vector<checkpoint::TensorInfo>& tensors);

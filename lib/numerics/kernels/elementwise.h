@@ -26,14 +26,14 @@ struct Narrow {
 };
 
 // Rotary position embedding: elements i and i + half of a head are a pair. The i-th angle of the row's
-// position rotates the pair. Each element is read and written once and takes 3 FLOP; the table of angles
-// stays in cache.
+// position rotates the pair. Each of these elements is read and written once and takes 3 FLOP; the table of
+// angles stays in cache.
 
 enum class Rotation { Forward, Backward };
 
 template <class T>
 struct Rope {
-    int64_t num_rows, num_heads, half;  // a row: num_heads x 2 x half elements
+    int64_t num_rows, num_heads, half;  // a row: num_heads x (2 x half + num_unrotated) elements
     int64_t first_row, seq_len;         // without `positions`, row i has position (first_row + i) % seq_len
     Rotation rotation;
     const float* cos;  // [seq_len, half]
@@ -43,6 +43,7 @@ struct Rope {
     T* y;              // may be x
     int64_t y_stride;
     const int64_t* positions = nullptr;  // [num_rows], each in [0, seq_len)
+    int64_t num_unrotated = 0;           // the last elements of a head: y gets those of x
 };
 
 // Gated linear units (GLU): y = activation(gate) * up. Gate and up are columns of matrices, so their rows may

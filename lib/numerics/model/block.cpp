@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/error.h"
+
 namespace argosy::model {
 
 using ops::SumOver;
@@ -17,21 +19,28 @@ BlockPlaces places_of(const ModelSpec& spec, int64_t layer) {
 
 RopeTables RopeTables::first(int64_t seq_len) const {
     const auto first = [&](const ops::RopeTable& table) {
-        return ops::RopeTable{table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len)};
+        return ops::RopeTable{table.cos.narrow(0, 0, seq_len), table.sin.narrow(0, 0, seq_len),
+                              table.head_dim};
     };
     return {first(all), first(windowed)};
 }
 
 RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options) {
+    ARGOSY_CHECK(spec.rotary_dim == 0 || !spec.query_scalar,
+                 "a rotation of {} of {} elements cannot divide the scores", spec.rotary_dim, spec.head_dim);
     // A factor of q and of k: attention divides the scores by sqrt(head_dim), the model by
     // sqrt(query_scalar).
     const auto head_dim = static_cast<double>(spec.head_dim);
     const double factor = std::pow(head_dim / spec.query_scalar.value_or(head_dim), 0.25);
     const double scaled = spec.rope_scaling ? spec.rope_scaling->attention_factor : 1;
-    const ops::RopeTable all =
-        ops::make_rope_table(rope_frequencies(spec), scaled * factor, seq_len, options);
+    const auto table = [&](const std::vector<double>& frequencies, double scale) {
+        ops::RopeTable made = ops::make_rope_table(frequencies, scale, seq_len, options);
+        made.head_dim = spec.head_dim;
+        return made;
+    };
+    const ops::RopeTable all = table(rope_frequencies(spec, seq_len), scaled * factor);
     if (!spec.window_rope_theta) return {all, all};
-    return {all, ops::make_rope_table(window_rope_frequencies(spec), factor, seq_len, options)};
+    return {all, table(window_rope_frequencies(spec), factor)};
 }
 
 void Tape::drop(RecomputeMode mode) {

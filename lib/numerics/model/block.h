@@ -11,7 +11,8 @@
 
 namespace argosy::model {
 
-/// The rotations of a model's q and k for the positions 0 .. seq_len - 1.
+/// The rotations of a model's q and k for the positions 0 .. seq_len - 1. seq_len is the longest sequence of
+/// a run, which decides between the factors of RopeScaling::Type::Longrope.
 struct RopeTables {
     ops::RopeTable all, windowed;  // of layers with the window; the same tensors if they rotate alike
 

@@ -2,7 +2,9 @@
 // defaults for keys that a file may leave out. Only the sources that read and write the file use this header.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <optional>
 
 #include "model/model_spec.h"
 
@@ -23,6 +25,7 @@ struct Family {
     QkNorm qk_norm = QkNorm::None;
     NormPlace norms = NormPlace::Before;
     bool is_gemma = false;          // the settings that no other family has
+    bool is_phi = false;            // likewise: rotates part of a head, by Longrope
     int64_t full_layer_period = 0;  // of a model with the window; above 0: the file may list types of layers
     // Defaults.
     int64_t max_context = 2048;
@@ -30,6 +33,7 @@ struct Family {
     int64_t head_dim = 0;      // 0: the width divided by the number of heads
     double norm_eps = 1e-6, rope_theta = 10000;
     bool tied_embeddings = false;
+    std::optional<int64_t> sliding_window = 4096;
 };
 inline constexpr const char* kQwenKeys = " sliding_window max_window_layers use_sliding_window";
 inline constexpr Family kFamilies[] = {
@@ -94,7 +98,42 @@ inline constexpr Family kFamilies[] = {
      .head_dim = 256,
      .rope_theta = 1e6,
      .tied_embeddings = true},
+    {.name = "phi3",
+     .model_type = "phi3",
+     .architecture = "Phi3ForCausalLM",
+     .other_keys = " embd_pdrop original_max_position_embeddings resid_pdrop sliding_window",
+     .qkv_bias = Has::Never,
+     .output_bias = Has::Never,
+     .window = Has::Perhaps,
+     .is_phi = true,
+     .max_context = 4096,
+     .norm_eps = 1e-5,
+     .sliding_window = std::nullopt},
 };
+
+/// A model of the family with its settings and defaults, without sizes.
+inline ModelSpec model_of(const Family& family) {
+    ModelSpec spec{.name = family.name};
+    spec.max_context = family.max_context;
+    spec.norm_eps = family.norm_eps;
+    spec.rope_theta = family.rope_theta;
+    spec.tied_embeddings = family.tied_embeddings;
+    spec.qkv_bias = family.qkv_bias == Has::Always;
+    spec.qk_norm = family.qk_norm;
+    spec.norms = family.norms;
+    if (!family.is_gemma) return spec;
+    spec.norms_add_one = spec.scaled_embeddings = true;
+    spec.activation = ops::Activation::GeluTanh;
+    spec.query_scalar = 256;
+    return spec;
+}
+
+/// transformers' rule for the attention factor of Longrope.
+inline double longrope_attention_factor(int64_t max_context, int64_t original_context) {
+    const auto original = static_cast<double>(original_context);
+    const double factor = static_cast<double>(max_context) / original;
+    return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
+}
 
 /// The rotary base of layers with the window. OLMo 3 scales the frequencies of its other layers only;
 /// `own_base` is that of Gemma 3.

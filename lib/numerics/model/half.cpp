@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "model/norm.h"
+#include "ops/work.h"
 
 namespace argosy::model {
 
@@ -35,6 +36,7 @@ at::Tensor HalfNorms::add_to(const at::Tensor& x, const Weights& weights, const 
     if (!tape.added.defined()) tape.added = axis_.row(operand, weights.stack(matrix), weights[bias]);
     auto [y, inverse_rms] = ops::rms_norm(tape.added, norm_of(spec_, weights[places_.after]));
     tape.added_inverse_rms = inverse_rms;
+    ops::note_pass({y, x, y});
     return y.add_(x);
 }
 
@@ -50,7 +52,10 @@ at::Tensor HalfNorms::gradient_of_added(const Weights& weights, const at::Tensor
 
 at::Tensor HalfNorms::gradient_of_x(const Weights& weights, const at::Tensor& dinput, const at::Tensor& dy,
                                     const at::Tensor& x, const HalfTape& tape, WeightWork& work) const {
-    if (!places_.before) return dinput.add_(dy);
+    if (!places_.before) {
+        ops::note_pass({dinput, dy, dinput});
+        return dinput.add_(dy);
+    }
     auto [dx, dnorm] =
         ops::rms_norm_backward(dinput, x, norm_of(spec_, weights[places_.before]), tape.inverse_rms, dy);
     work.add_value(places_.before, dnorm);

@@ -18,6 +18,7 @@
 #include "ops/matmul.h"
 #include "ops/numerics.h"
 #include "ops/rms_norm.h"
+#include "ops/work.h"
 
 namespace argosy::model {
 
@@ -212,7 +213,9 @@ Embedding::Embedding(const ModelSpec& spec, const TensorAxis& axis)
 }
 
 at::Tensor Embedding::scaled(const at::Tensor& x) const {
-    return scale_ ? x * at::full({}, *scale_, x.options()) : x;
+    if (!scale_) return x;
+    ops::note_pass({x, x});
+    return x * at::full({}, *scale_, x.options());
 }
 
 at::Tensor Embedding::forward(const Weights& weights, const at::Tensor&, const Batch& batch, RecomputeMode,

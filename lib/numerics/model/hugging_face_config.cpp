@@ -113,7 +113,7 @@ int64_t period_of(const JsonField& types) {
     return period;
 }
 
-/// If the key is missing, transformers gives a window of 4096. Null is Mistral's word for none.
+/// Null is the word of Mistral and Phi-3 for none.
 void read_window(const JsonField& config, const Family& family, ModelSpec& spec) {
     const JsonField types = config["layer_types"], window = config["sliding_window"];
     const bool lists_types = family.full_layer_period > 0 && !types.is_null();
@@ -122,9 +122,9 @@ void read_window(const JsonField& config, const Family& family, ModelSpec& spec)
     const int64_t otherwise =
         config["sliding_window_pattern"].whole<int64_t>(1, kMaxLayers, family.full_layer_period);
     const int64_t period = lists_types ? period_of(types) : otherwise;
-    const bool null = config.contains("sliding_window") && window.is_null();
+    const bool null = window.is_null() && (config.contains("sliding_window") || !family.sliding_window);
     const bool none = family.window == Has::Never || period == 1 || (family.window == Has::Perhaps && null);
-    if (!none) spec.sliding_window = null ? size_of(window, kMaxTokens) : size_of(window, kMaxTokens, 4096);
+    if (!none) spec.sliding_window = size_of(window, kMaxTokens, null ? std::nullopt : family.sliding_window);
     if (!none && period <= spec.num_layers) spec.full_layer_period = period;
     if (!lists_types) require_each(types, none ? kFull : kWindowed, spec.num_layers);
 }
@@ -168,9 +168,7 @@ void read_heads(const JsonField& config, const Family& family, ModelSpec& spec) 
 constexpr const char* kGelu = "gelu_pytorch_tanh";
 
 void read_gemma(const JsonField& config, ModelSpec& spec) {
-    spec.norms_add_one = spec.scaled_embeddings = true;
-    spec.activation = ops::Activation::GeluTanh;
-    spec.query_scalar = above_zero(config["query_pre_attn_scalar"], 256);
+    spec.query_scalar = above_zero(config["query_pre_attn_scalar"], spec.query_scalar);
     require(config["hidden_activation"], kGelu);
     require(config["use_bidirectional_attention"], false);
     for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping"})
@@ -183,7 +181,6 @@ void refuse_unsupported(const JsonField& config, const Family& family, const Mod
     const int64_t full =
         spec.name.starts_with("qwen") ? config["max_window_layers"].whole<int64_t>(0, kMaxTokens, 28) : 0;
     if (full < spec.num_layers) require(config["use_sliding_window"], false);
-    require(config["partial_rotary_factor"], 1.0);
     for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"})
         require(config[key], 0);  // a mixture of experts
     for (const char* key : {"is_encoder_decoder", "add_cross_attention"}) require(config[key], false);
@@ -207,25 +204,23 @@ void check_dropout(const JsonField& field, const AcceptedKeys& accepted) {
 }
 
 ModelSpec from_json(const JsonField& config, const AcceptedKeys& accepted) {
-    ModelSpec spec;
     const Family& family = read_family(config);
-    spec.name = family.name;
+    ModelSpec spec = model_of(family);
     spec.vocab_size = size_of(config["vocab_size"], kMaxTokens);
     spec.dim = size_of(config["hidden_size"], kMaxWidth);
     spec.num_layers = size_of(config["num_hidden_layers"], kMaxLayers);
     read_heads(config, family, spec);
     spec.hidden_dim = size_of(config["intermediate_size"], kMaxWidth);
-    spec.norm_eps = above_zero(config["rms_norm_eps"], family.norm_eps);
-    spec.max_context = size_of(config["max_position_embeddings"], kMaxTokens, family.max_context);
-    spec.tied_embeddings = config["tie_word_embeddings"].boolean(family.tied_embeddings);
-    spec.qk_norm = family.qk_norm;
-    spec.norms = family.norms;
+    spec.norm_eps = above_zero(config["rms_norm_eps"], spec.norm_eps);
+    spec.max_context = size_of(config["max_position_embeddings"], kMaxTokens, spec.max_context);
+    spec.tied_embeddings = config["tie_word_embeddings"].boolean(spec.tied_embeddings);
     read_biases(config, family, spec);
     if (family.is_gemma) read_gemma(config, spec);
     read_window(config, family, spec);
     read_rope(config, family, accepted, spec);
     refuse_unsupported(config, family, spec);
-    check_dropout(config["attention_dropout"], accepted);
+    for (const char* key : {"attention_dropout", "embd_pdrop", "resid_pdrop"})
+        check_dropout(config[key], accepted);
     refuse_unknown(config, std::string(kReadKeys) + kUnusedKeys + family.other_keys, accepted);
     return spec;
 }

@@ -3,10 +3,13 @@
 // accepted.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "model/hugging_face_fields.h"
@@ -58,17 +61,50 @@ RopeScaling read_llama3(const JsonField& rope) {
     return scaling;
 }
 
-std::optional<RopeScaling> read_scaling(const JsonField& rope, int64_t max_context) {
+std::vector<double> read_factors(const JsonField& field, int64_t num_pairs) {
+    std::vector<double> factors;
+    for (const JsonField& entry : field.list()) factors.push_back(above_zero(entry));
+    if (std::cmp_equal(factors.size(), num_pairs)) return factors;
+    field.refuse(
+        fmt::format("has {} numbers, but must have {}, one for each rotary pair", factors.size(), num_pairs));
+}
+
+/// The original context and the attention factor follow from keys of `config`. The object may repeat them.
+RopeScaling read_longrope(const JsonField& rope, const JsonField& config, const ModelSpec& spec) {
+    constexpr const char* kOriginal = "original_max_position_embeddings";
+    const auto at_least_two = [](const JsonField& field, int64_t if_null) {
+        return field.whole<int64_t>(2, kMaxTokens, if_null);
+    };
+    RopeScaling scaling{.type = RopeScaling::Type::Longrope};
+    scaling.original_context = at_least_two(config[kOriginal], at_least_two(rope[kOriginal], 4096));
+    require(rope[kOriginal], scaling.original_context);
+    scaling.attention_factor = longrope_attention_factor(spec.max_context, scaling.original_context);
+    require(rope["attention_factor"], scaling.attention_factor);
+    require(rope["factor"],
+            static_cast<double>(spec.max_context) / static_cast<double>(scaling.original_context));
+    const int64_t num_pairs = rotary_dim(spec) / 2;
+    scaling.short_factors = read_factors(rope["short_factor"], num_pairs);
+    scaling.long_factors = read_factors(rope["long_factor"], num_pairs);
+    return scaling;
+}
+
+std::optional<RopeScaling> read_scaling(const JsonField& rope, const JsonField& config,
+                                        const ModelSpec& spec) {
     // "type" is the older name.
     const JsonField field = rope[rope["rope_type"].is_null() ? "type" : "rope_type"];
     const std::string type = field.is_null() ? "default" : field.string();
     require(rope["type"], type);
     if (type == "default") return std::nullopt;
+    if (spec.name == "phi3") {
+        // "su" and "yarn" are older names of longrope.
+        if (type == "longrope" || type == "su" || type == "yarn") return read_longrope(rope, config, spec);
+        field.refuse("is " + field.shown() + ", but only default and longrope are supported");
+    }
     if (type == "linear") {
         return RopeScaling{.type = RopeScaling::Type::Linear, .factor = above_zero(rope["factor"])};
     }
     if (type == "llama3") return read_llama3(rope);
-    if (type == "yarn") return read_yarn(rope, max_context);
+    if (type == "yarn") return read_yarn(rope, spec.max_context);
     field.refuse("is " + field.shown() + ", but only default, linear, llama3 and yarn are supported");
 }
 
@@ -85,14 +121,37 @@ std::string keys_of(const std::optional<RopeScaling>& scaling) {
             return keys +
                    " factor original_max_position_embeddings beta_slow beta_fast truncate mscale "
                    "mscale_all_dim attention_factor";
+        case RopeScaling::Type::Longrope:
+            return keys +
+                   " short_factor long_factor factor original_max_position_embeddings attention_factor";
     }
     return keys;
 }
 
+/// The share of a head's elements that rotate; null: 1.
+JsonField rotated_share(const JsonField& config) {
+    constexpr const char* kShare = "partial_rotary_factor";
+    return config[kShare].is_null() ? config["rope_parameters"][kShare] : config[kShare];
+}
+
+void read_rotary_dim(const JsonField& config, const Family& family, ModelSpec& spec) {
+    const JsonField field = rotated_share(config);
+    if (!family.is_phi) require(field, 1.0);
+    const double share = above_zero(field, 1);
+    const int64_t rotated = share > 1 ? 0 : static_cast<int64_t>(static_cast<double>(spec.head_dim) * share);
+    if (rotated == 0 || rotated % 2 != 0) {
+        field.refuse(
+            fmt::format("is {}; it must be at most 1 and give an even number of the {} elements of a "
+                        "head, which rotate in pairs",
+                        field.shown(), spec.head_dim));
+    }
+    if (rotated < spec.head_dim) spec.rotary_dim = rotated;
+}
+
 /// Reads one of the objects with rotary settings. `theta_is_given` says whether rope_theta has a value that
 /// the object must agree with.
-void read_rope_object(const JsonField& rope, const AcceptedKeys& accepted, bool& theta_is_given,
-                      ModelSpec& spec) {
+void read_rope_object(const JsonField& rope, const JsonField& config, const AcceptedKeys& accepted,
+                      bool& theta_is_given, ModelSpec& spec) {
     for (const char* type : {kFull, kWindowed}) {
         if (rope[type].is_null()) continue;
         rope.refuse(
@@ -105,8 +164,8 @@ void read_rope_object(const JsonField& rope, const AcceptedKeys& accepted, bool&
     }
     theta_is_given = theta_is_given || !rope["rope_theta"].is_null();
     spec.rope_theta = theta;
-    spec.rope_scaling = read_scaling(rope, spec.max_context);
-    require(rope["partial_rotary_factor"], 1.0);
+    spec.rope_scaling = read_scaling(rope, config, spec);
+    require(rope["partial_rotary_factor"], rotated_share(config).number(1.0));
     refuse_unknown(rope, keys_of(spec.rope_scaling), accepted);
 }
 
@@ -117,7 +176,9 @@ void check_frequencies(const JsonField& config, const ModelSpec& spec) {
         throw UserError("{}: \"rope_theta\" is {}, but yarn needs a value above 1", config.file(),
                         spec.rope_theta);
     }
-    for (const double frequency : rope_frequencies(spec)) {
+    std::vector<double> frequencies = rope_frequencies(spec);
+    std::ranges::copy(rope_frequencies(spec, kMaxTokens), std::back_inserter(frequencies));
+    for (const double frequency : frequencies) {
         if (std::isfinite(frequency * static_cast<double>(kMaxTokens))) continue;
         throw UserError("{}: \"rope_theta\" {} and the factor of its scaling give a rotation by {} radians",
                         config.file(), spec.rope_theta, frequency);
@@ -141,18 +202,19 @@ double read_window_base(const JsonField& config, const AcceptedKeys& accepted) {
 }  // namespace
 
 void read_rope(const JsonField& config, const Family& family, const AcceptedKeys& accepted, ModelSpec& spec) {
+    read_rotary_dim(config, family, spec);
     bool theta_is_given = !config["rope_theta"].is_null();
-    spec.rope_theta = above_zero(config["rope_theta"], family.rope_theta);
+    spec.rope_theta = above_zero(config["rope_theta"], spec.rope_theta);
     const bool older = config.contains("rope_scaling"), newer = config.contains("rope_parameters");
     if (!config["rope_scaling"].is_null()) {
-        read_rope_object(config["rope_scaling"], accepted, theta_is_given, spec);
+        read_rope_object(config["rope_scaling"], config, accepted, theta_is_given, spec);
     }
     const std::optional<RopeScaling> of_older = std::exchange(spec.rope_scaling, {});
     const JsonField parameters = config["rope_parameters"];
     const bool by_type = family.is_gemma && !parameters[kFull].is_null();
     if (!parameters.is_null()) {
         if (by_type) refuse_unknown(parameters, std::string(kFull) + " " + kWindowed, accepted);
-        read_rope_object(by_type ? parameters[kFull] : parameters, accepted, theta_is_given, spec);
+        read_rope_object(by_type ? parameters[kFull] : parameters, config, accepted, theta_is_given, spec);
     }
     if (older && newer && of_older != spec.rope_scaling) {
         throw UserError(

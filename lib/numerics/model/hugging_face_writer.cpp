@@ -1,7 +1,8 @@
 // Converts a ModelSpec to Hugging Face's config.json, with the older and the newer form of rotary settings.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,40 +16,10 @@ namespace {
 
 using nlohmann::json;
 
-bool fits(bool value, Has has) { return has == Has::Perhaps || value == (has == Has::Always); }
-
-/// The first setting of the model that no model of the family has; empty: none.
-std::string other_setting(const ModelSpec& spec, const Family& family) {
-    const bool one_key = family.output_bias == Has::Perhaps;
-    const bool of_layers = family.full_layer_period > 0;
-    if (!fits(spec.qkv_bias, family.qkv_bias)) return fmt::format("qkv_bias {}", spec.qkv_bias);
-    if (!fits(spec.output_bias, family.output_bias) || (one_key && spec.output_bias != spec.qkv_bias))
-        return fmt::format("qkv_bias {} and output_bias {}", spec.qkv_bias, spec.output_bias);
-    if (!fits(spec.mlp_bias, family.mlp_bias)) return fmt::format("mlp_bias {}", spec.mlp_bias);
-    if (spec.qk_norm != family.qk_norm) return "these norms of q and k";
-    if (spec.norms != family.norms) return "norms at this place";
-    if (spec.sliding_window && family.window == Has::Never) return "a sliding_window";
-    if (spec.full_layer_period > 0 && !of_layers) return "layers without the window among others with it";
-    if (spec.window_rope_theta != window_rope_theta_of(spec, spec.window_rope_theta.value_or(0)))
-        return "this window_rope_theta";
-    const bool gemma = spec.norms_add_one && spec.scaled_embeddings && spec.query_scalar &&
-                       spec.activation == ops::Activation::GeluTanh;
-    const bool like_others = !spec.norms_add_one && !spec.scaled_embeddings && !spec.query_scalar &&
-                             spec.activation == ops::Activation::Silu;
-    if (family.is_gemma ? !gemma : !like_others)
-        return "these norms_add_one, scaled_embeddings, query_scalar and activation";
-    if (spec.name == "olmo2" && spec.rope_scaling && spec.rope_scaling->type != RopeScaling::Type::Linear)
-        return "scaled frequencies of another type than linear";
-    return "";
-}
-
 const Family& family_of(const ModelSpec& spec) {
     const auto family = std::ranges::find(kFamilies, spec.name, &Family::name);
-    if (family == std::end(kFamilies))
-        throw UserError("Hugging Face has no architecture that is called '{}' here", spec.name);
-    const std::string other = other_setting(spec, *family);
-    if (other.empty()) return *family;
-    throw UserError("Hugging Face's {} has no models with {}", family->architecture, other);
+    if (family != std::end(kFamilies)) return *family;
+    throw UserError("Hugging Face has no architecture that is called '{}' here", spec.name);
 }
 
 json scaling_json(const ModelSpec& spec) {
@@ -71,19 +42,42 @@ json scaling_json(const ModelSpec& spec) {
                     {"beta_slow", scaling.beta_slow},
                     {"truncate", scaling.truncate},
                     {"attention_factor", scaling.attention_factor}};
+        case RopeScaling::Type::Longrope:
+            return {{"rope_type", "longrope"},
+                    {"short_factor", scaling.short_factors},
+                    {"long_factor", scaling.long_factors},
+                    {"original_max_position_embeddings", scaling.original_context}};
     }
     return nullptr;
 }
 
-void write_rope(const ModelSpec& spec, bool of_gemma, json& config) {
+/// transformers 4 reads exactly these three keys of Longrope.
+void write_phi_rope(const ModelSpec& spec, json& config) {
+    const auto head_dim = static_cast<double>(spec.head_dim);
+    const int64_t rotated = rotary_dim(spec);
+    double share = static_cast<double>(rotated) / head_dim;
+    if (static_cast<int64_t>(head_dim * share) < rotated) share = std::nextafter(share, 1);
+    config["partial_rotary_factor"] = config["rope_parameters"]["partial_rotary_factor"] = share;
+    if (!spec.rope_scaling) return;
+    const RopeScaling& scaling = *spec.rope_scaling;
+    config["original_max_position_embeddings"] = scaling.original_context;
+    config["rope_scaling"] = {
+        {"type", "longrope"}, {"short_factor", scaling.short_factors}, {"long_factor", scaling.long_factors}};
+}
+
+void write_rope(const ModelSpec& spec, const Family& family, json& config) {
     config["rope_theta"] = spec.rope_theta;
     config["rope_scaling"] = scaling_json(spec);
-    // transformers 4 reads exactly two keys of OLMo 2.
-    if (spec.name == "olmo2" && spec.rope_scaling)
+    if (spec.name == "olmo2" && spec.rope_scaling) {
+        // transformers 4 reads exactly these two keys of OLMo 2.
+        if (spec.rope_scaling->type != RopeScaling::Type::Linear)
+            throw UserError("Hugging Face's Olmo2ForCausalLM scales frequencies linearly or not at all");
         config["rope_scaling"] = {{"type", "linear"}, {"factor", spec.rope_scaling->factor}};
+    }
     config["rope_parameters"] = spec.rope_scaling ? scaling_json(spec) : json{{"rope_type", "default"}};
     config["rope_parameters"]["rope_theta"] = spec.rope_theta;
-    if (!of_gemma) return;
+    if (family.is_phi) write_phi_rope(spec, config);
+    if (!family.is_gemma) return;
     const double base = spec.window_rope_theta.value_or(spec.rope_theta);
     config["rope_local_base_freq"] = base;
     config["rope_parameters"] = {{kFull, config["rope_parameters"]},
@@ -93,7 +87,7 @@ void write_rope(const ModelSpec& spec, bool of_gemma, json& config) {
 void write_layers(const ModelSpec& spec, const Family& family, json& config) {
     if (family.is_gemma) {
         config["hidden_activation"] = "gelu_pytorch_tanh";
-        config["query_pre_attn_scalar"] = *spec.query_scalar;
+        config["query_pre_attn_scalar"] = spec.query_scalar.value_or(spec.head_dim);
     } else {
         config["hidden_act"] = "silu";
     }
@@ -129,11 +123,18 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    // Without these keys, older versions of transformers use the tokens 1 and 2, which have
                    // other meanings in this vocabulary.
                    {"bos_token_id", nullptr},
-                   {"eos_token_id", nullptr}};
+                   {"eos_token_id", nullptr},
+                   // The embedding of a padding token gets no gradient there, and families have defaults.
+                   {"pad_token_id", nullptr}};
     write_layers(spec, family, config);
-    write_rope(spec, family.is_gemma, config);
+    write_rope(spec, family, config);
     if (!dtype.empty()) config["dtype"] = config["torch_dtype"] = dtype;
-    return config.dump(2) + "\n";
+    const std::string text = config.dump(2) + "\n";
+    // A setting that no model of the family has is not in the text, or cannot be read.
+    const ModelSpec read = parse_hugging_face_config(text, "the description of the model");
+    if (read == spec) return text;
+    throw UserError("Hugging Face's {} has no such model: {}", family.architecture,
+                    fmt::join(differences(read, spec), ", "));
 }
 
 }  // namespace argosy::model

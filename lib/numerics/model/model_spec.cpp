@@ -1,7 +1,7 @@
 // The layers of a model, rotary frequencies, and the comparison of two models.
 #include "model/model_spec.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@ double llama3_frequency(double frequency, const RopeScaling& scaling) {
 double pair_that_turns(double turns, const ModelSpec& spec) {
     const double positions_per_radian =
         static_cast<double>(spec.rope_scaling->original_context) / (turns * kTurn);
-    return static_cast<double>(spec.head_dim) * std::log(positions_per_radian) /
+    return static_cast<double>(rotary_dim(spec)) * std::log(positions_per_radian) /
            (2 * std::log(spec.rope_theta));
 }
 
@@ -44,13 +44,13 @@ double yarn_frequency(double frequency, int64_t pair, const ModelSpec& spec) {
         end = std::ceil(end);
     }
     begin = std::max(begin, 0.0);
-    end = std::min(end, static_cast<double>(spec.head_dim - 1));
+    end = std::min(end, static_cast<double>(rotary_dim(spec) - 1));
     if (begin == end) end += 0.001;
     const double divided = std::clamp((static_cast<double>(pair) - begin) / (end - begin), 0.0, 1.0);
     return divided * frequency / scaling.factor + (1 - divided) * frequency;
 }
 
-double scaled_frequency(double frequency, int64_t pair, const ModelSpec& spec) {
+double scaled_frequency(double frequency, int64_t pair, const ModelSpec& spec, int64_t max_seq_len) {
     if (!spec.rope_scaling) return frequency;
     switch (spec.rope_scaling->type) {
         case RopeScaling::Type::Linear:
@@ -59,6 +59,11 @@ double scaled_frequency(double frequency, int64_t pair, const ModelSpec& spec) {
             return llama3_frequency(frequency, *spec.rope_scaling);
         case RopeScaling::Type::Yarn:
             return yarn_frequency(frequency, pair, spec);
+        case RopeScaling::Type::Longrope: {
+            const RopeScaling& scaling = *spec.rope_scaling;
+            const bool is_long = max_seq_len > scaling.original_context;
+            return frequency / (is_long ? scaling.long_factors : scaling.short_factors)[pair];
+        }
     }
     return frequency;
 }
@@ -77,6 +82,11 @@ std::string text_of(const std::optional<RopeScaling>& scaling) {
                 "yarn, factor {}, beta_fast {}, beta_slow {}, truncate {}, attention factor {}, original "
                 "context {}",
                 scaling->factor, scaling->beta_fast, scaling->beta_slow, scaling->truncate,
+                scaling->attention_factor, scaling->original_context);
+        case RopeScaling::Type::Longrope:
+            return fmt::format(
+                "longrope, short factors {}, long factors {}, attention factor {}, original context {}",
+                fmt::join(scaling->short_factors, " "), fmt::join(scaling->long_factors, " "),
                 scaling->attention_factor, scaling->original_context);
     }
     return "";
@@ -128,6 +138,7 @@ std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b) {
     compare("norm_eps", a.norm_eps, b.norm_eps);
     compare("rope_theta", a.rope_theta, b.rope_theta);
     compare("rope_scaling", text_of(a.rope_scaling), text_of(b.rope_scaling));
+    compare("rotary_dim", a.rotary_dim, b.rotary_dim);
     compare("tied_embeddings", a.tied_embeddings, b.tied_embeddings);
     compare("qkv_bias", a.qkv_bias, b.qkv_bias);
     compare("output_bias", a.output_bias, b.output_bias);
@@ -142,6 +153,9 @@ std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b) {
     compare("sliding_window", text(a.sliding_window), text(b.sliding_window));
     compare("full_layer_period", a.full_layer_period, b.full_layer_period);
     compare("window_rope_theta", text(a.window_rope_theta), text(b.window_rope_theta));
+    ModelSpec same_context = a;
+    same_context.max_context = b.max_context;
+    if (found.empty() && same_context != b) found.emplace_back("a setting that differences() does not name");
     return found;
 }
 
@@ -158,12 +172,12 @@ std::vector<double> window_rope_frequencies(const ModelSpec& spec) {
     return rope_frequencies(windowed);
 }
 
-std::vector<double> rope_frequencies(const ModelSpec& spec) {
+std::vector<double> rope_frequencies(const ModelSpec& spec, int64_t max_seq_len) {
     std::vector<double> frequencies;
-    for (int64_t pair = 0; pair < spec.head_dim / 2; ++pair) {
+    for (int64_t pair = 0; pair < rotary_dim(spec) / 2; ++pair) {
         const double frequency =
-            std::pow(spec.rope_theta, -static_cast<double>(2 * pair) / static_cast<double>(spec.head_dim));
-        frequencies.push_back(scaled_frequency(frequency, pair, spec));
+            std::pow(spec.rope_theta, -static_cast<double>(2 * pair) / static_cast<double>(rotary_dim(spec)));
+        frequencies.push_back(scaled_frequency(frequency, pair, spec, max_seq_len));
     }
     return frequencies;
 }

@@ -14,17 +14,19 @@ namespace argosy::model {
 
 /// Rotary frequencies for a longer context, by the definitions of transformers. Linear divides every
 /// frequency by `factor`. Llama3 and Yarn divide only the low frequencies, which turn few times within
-/// `original_context`, and blend between low and high ones. A member that the type does not use has its
-/// default.
+/// `original_context`, and blend between low and high ones. Longrope divides each frequency by its own
+/// factor: a long one if a sequence is longer than `original_context`. A member that the type does not use
+/// has its default.
 struct RopeScaling {
-    enum class Type { Linear, Llama3, Yarn };
+    enum class Type { Linear, Llama3, Yarn, Longrope };
     Type type = Type::Llama3;
     double factor = 8;
     double low_frequency_factor = 1, high_frequency_factor = 4;  // Llama3: turns at the ends of the blend
     int64_t original_context = 8192;
     double beta_slow = 1, beta_fast = 32;  // Yarn: turns at the ends of the blend
     bool truncate = true;                  // Yarn: the blend begins and ends at whole pairs of elements
-    double attention_factor = 1;           // Yarn: multiplies the rotated q and k
+    double attention_factor = 1;           // Yarn and Longrope: multiplies the rotated q and k
+    std::vector<double> short_factors = {}, long_factors = {};  // Longrope: one for each rotary pair
     bool operator==(const RopeScaling&) const = default;
 };
 
@@ -34,18 +36,19 @@ enum class NormPlace { Before, After, Both };
 enum class QkNorm { None, Heads, Together };
 
 struct ModelSpec {
-    std::string name;  // architecture: llama3, mistral, qwen2, qwen3, olmo2, olmo3, gemma3
+    std::string name;  // architecture: llama3, mistral, qwen2, qwen3, olmo2, olmo3, gemma3, phi3
     int64_t vocab_size = 0, dim = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0,
             hidden_dim = 0;
     double norm_eps = 1e-5, rope_theta = 500000;
     std::optional<RopeScaling> rope_scaling;
+    int64_t rotary_dim = 0;        // so many first elements of a head rotate; 0: all
     bool tied_embeddings = false;  // the head's matrix is the embedding table
     bool qkv_bias = false;         // biases of wq, wk and wv
     bool output_bias = false;      // bias of wo
     bool mlp_bias = false;         // biases of w1, w2 and w3
     QkNorm qk_norm = QkNorm::None;
     NormPlace norms = NormPlace::Before;
-    bool norms_add_one = false;                                  // norms multiply by 1 + w
+    bool norms_add_one = false;                          // norms multiply by 1 + w
     ops::Activation activation = ops::Activation::Silu;  // of the gates
     std::optional<double> query_scalar;  // scores are divided by its root; none: by that of head_dim
     bool scaled_embeddings = false;  // the stream begins as the table's row times sqrt(dim), not with the row
@@ -108,8 +111,13 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype 
 /// empty list means that `a` and `b` are the same model.
 std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b);
 
-/// Returns the radians per position for each of the head_dim / 2 rotary pairs, scaled by rope_scaling.
-std::vector<double> rope_frequencies(const ModelSpec& spec);
+/// The elements of a head that rotate.
+inline int64_t rotary_dim(const ModelSpec& spec) {
+    return spec.rotary_dim > 0 ? spec.rotary_dim : spec.head_dim;
+}
+/// Returns the radians per position for each rotary pair, scaled by rope_scaling. `max_seq_len` decides
+/// between the factors of Longrope.
+std::vector<double> rope_frequencies(const ModelSpec& spec, int64_t max_seq_len = 0);
 /// The same of the layers with the window. REQUIRES: window_rope_theta.
 std::vector<double> window_rope_frequencies(const ModelSpec& spec);
 

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
+#include "model/families.h"
 #include "model/model_spec.h"
 
 namespace argosy::model {
@@ -18,20 +20,19 @@ struct Preset {
 
 constexpr int64_t kLlamaVocabulary = 128256, kQwenVocabulary = 151936, kLargeQwenVocabulary = 152064;
 constexpr int64_t kOlmo2Vocabulary = 100352, kOlmo3Vocabulary = 100278;
-constexpr RopeScaling kLlama31{}, kLlama32{.factor = 32};
-constexpr RopeScaling kOlmo3{.type = RopeScaling::Type::Yarn,
-                             .factor = 8,
-                             .original_context = 8192,
-                             .attention_factor = 1.2079441541679836};
+const RopeScaling kLlama31{}, kLlama32{.factor = 32};
+const RopeScaling kOlmo3{.type = RopeScaling::Type::Yarn,
+                         .factor = 8,
+                         .original_context = 8192,
+                         .attention_factor = 1.2079441541679836};
 constexpr int64_t kGemmaVocabulary = 262144, kLargeGemmaVocabulary = 262208;
-constexpr RopeScaling kGemma3{.type = RopeScaling::Type::Linear, .factor = 8};
+const RopeScaling kGemma3{.type = RopeScaling::Type::Linear, .factor = 8};
 
 /// {vocabulary, dim, layers, heads, key/value heads, head dim, hidden dim}
 using Sizes = std::array<int64_t, 7>;
 
 ModelSpec with_sizes(const char* name, const Sizes& sizes) {
-    ModelSpec spec;
-    spec.name = name;
+    ModelSpec spec = model_of(*std::ranges::find(kFamilies, std::string_view(name), &Family::name));
     spec.vocab_size = sizes[0];
     spec.dim = sizes[1];
     spec.num_layers = sizes[2];
@@ -45,15 +46,15 @@ ModelSpec with_sizes(const char* name, const Sizes& sizes) {
 /// A Llama with the rotary frequencies of the versions before Llama 3. The architecture is that of llama3.
 ModelSpec llama2(const Sizes& sizes, int64_t max_context = 4096) {
     ModelSpec spec = with_sizes("llama3", sizes);
-    spec.rope_theta = 10000;
+    spec.norm_eps = 1e-5;
     spec.max_context = max_context;
     return spec;
 }
 
 ModelSpec llama3(const Sizes& sizes, std::optional<RopeScaling> scaling, bool tied = false) {
-    ModelSpec spec = with_sizes("llama3", sizes);
+    ModelSpec spec = llama2(sizes, scaling ? 131072 : 8192);
+    spec.rope_theta = 500000;
     spec.rope_scaling = scaling;
-    spec.max_context = scaling ? 131072 : 8192;
     spec.tied_embeddings = tied;
     return spec;
 }
@@ -61,7 +62,7 @@ ModelSpec llama3(const Sizes& sizes, std::optional<RopeScaling> scaling, bool ti
 /// The first version of Mistral 7B; later ones have no window.
 ModelSpec mistral(const Sizes& sizes) {
     ModelSpec spec = with_sizes("mistral", sizes);
-    spec.rope_theta = 10000;
+    spec.norm_eps = 1e-5;
     spec.sliding_window = 4096;
     spec.max_context = 32768;
     return spec;
@@ -71,8 +72,7 @@ ModelSpec mistral(const Sizes& sizes) {
 ModelSpec olmo(const char* name, const Sizes& sizes, std::optional<RopeScaling> scaling = {}) {
     ModelSpec spec = with_sizes(name, sizes);
     spec.norm_eps = 1e-6;
-    spec.norms = NormPlace::After;
-    spec.qk_norm = QkNorm::Together;
+    spec.rope_theta = 500000;
     spec.max_context = scaling ? 65536 : 4096;
     if (spec.name == "olmo2") return spec;
     spec.sliding_window = 4096;
@@ -86,18 +86,21 @@ ModelSpec olmo(const char* name, const Sizes& sizes, std::optional<RopeScaling> 
 ModelSpec gemma3(const Sizes& sizes, int64_t window, double query_scalar,
                  std::optional<RopeScaling> scaling = {}) {
     ModelSpec spec = with_sizes("gemma3", sizes);
-    spec.norm_eps = 1e-6;
-    spec.norms = NormPlace::Both;
-    spec.norms_add_one = spec.scaled_embeddings = spec.tied_embeddings = true;
-    spec.qk_norm = QkNorm::Heads;
-    spec.activation = ops::Activation::GeluTanh;
     spec.query_scalar = query_scalar;
     spec.sliding_window = window;
     spec.full_layer_period = 6;
-    spec.rope_theta = 1e6;
     spec.window_rope_theta = 1e4;
     spec.rope_scaling = scaling;
     spec.max_context = scaling ? 131072 : 32768;
+    return spec;
+}
+
+ModelSpec phi3(const Sizes& sizes, double rope_theta, int64_t max_context,
+               std::optional<int64_t> window = {}) {
+    ModelSpec spec = with_sizes("phi3", sizes);
+    spec.rope_theta = rope_theta;
+    spec.max_context = max_context;
+    spec.sliding_window = window;
     return spec;
 }
 
@@ -106,10 +109,7 @@ ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps 
     spec.norm_eps = norm_eps;
     spec.rope_theta = 1e6;
     spec.tied_embeddings = tied;
-    spec.qkv_bias = spec.name == "qwen2";
-    const bool third = spec.name == "qwen3";
-    if (third) spec.qk_norm = QkNorm::Heads;
-    spec.max_context = third ? 40960 : 32768;
+    spec.max_context = spec.name == "qwen3" ? 40960 : 32768;
     return spec;
 }
 
@@ -160,6 +160,9 @@ const Preset kPresets[] = {
     {"gemma3", "4B", gemma3({kLargeGemmaVocabulary, 2560, 34, 8, 4, 256, 10240}, 1024, 256, kGemma3)},
     {"gemma3", "12B", gemma3({kLargeGemmaVocabulary, 3840, 48, 16, 8, 256, 15360}, 1024, 256, kGemma3)},
     {"gemma3", "27B", gemma3({kLargeGemmaVocabulary, 5376, 62, 32, 16, 128, 21504}, 1024, 168, kGemma3)},
+    {"phi3", "mini-4k", phi3({32064, 3072, 32, 32, 32, 96, 8192}, 1e4, 4096, 2047)},
+    {"phi3", "medium-4k", phi3({32064, 5120, 40, 40, 10, 128, 17920}, 1e4, 4096, 2047)},
+    {"phi3", "4", phi3({100352, 5120, 40, 40, 10, 128, 17920}, 250000, 16384)},
 };
 
 std::string known_presets() {

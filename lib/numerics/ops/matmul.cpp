@@ -225,7 +225,10 @@ void write_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor&
     }
 }
 
-Stack Stack::of(const at::Tensor& weight, const Recipe& recipe) { return {{weight}, weight, &recipe}; }
+Stack Stack::of(const at::Tensor& weight, const Recipe& recipe) {
+    if (!weight.defined()) return {};
+    return {{weight}, weight, &recipe};
+}
 
 at::Tensor Stack::whole() const {
     if (all.values.defined()) return all.values;

@@ -31,7 +31,7 @@ struct Stack {
     const Recipe* recipe = &kNoCasts;    // how products cast the operands
     const char* name = "";               // of the layers, for plans: "wq, wk, wv"
 
-    /// One layer.
+    /// One layer, or none if `weight` is undefined.
     static Stack of(const at::Tensor& weight, const Recipe& recipe = kNoCasts);
     /// The same in float8, for products that sum over its dim `summed`; the stack itself if `cast` is none.
     /// `largest` as in ops::cast().

@@ -1,5 +1,6 @@
 // Rotary position embedding. A head's elements i and i + head_dim/2 form a pair (Hugging Face's order, so
-// that exported weights need no permutation) that is rotated by position * frequency_i.
+// that exported weights need no permutation) that is rotated by position * frequency_i. A table may have
+// fewer pairs: then the first 2 * pairs elements of a head rotate so, and the others do not change.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,11 +10,12 @@
 
 namespace argosy::ops {
 
-/// Cosines and sines of every position and frequency, [seq_len, head_dim / 2] in the type of the options.
+/// Cosines and sines of every position and frequency, [seq_len, pairs] in the type of the options.
 /// They are computed in fp64 on the processor, so that they are the same on every device; on meta, which has
 /// no data, not at all. They are multiplied by an attention factor, so that a rotation also scales q and k.
 struct RopeTable {
     at::Tensor cos, sin;
+    int64_t head_dim = 0;  // 0: twice the number of pairs
 };
 RopeTable make_rope_table(const std::vector<double>& frequencies, double attention_factor, int64_t seq_len,
                           const at::TensorOptions& options);

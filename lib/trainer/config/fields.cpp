@@ -14,8 +14,7 @@ std::vector<Section> make_schema() {
         section(
             "model", &JobConfig::model, "the architecture: a preset, or a Hugging Face folder's config.json",
             {key("name", &Model::name, any(),
-                 "Family of the preset: llama2, llama3, tinyllama, mistral, qwen2, qwen3, olmo2, olmo3, "
-                 "gemma3; default without "
+                 "Family of the preset, such as llama3 or qwen3; see configs/README.md. Default without "
                  "hf_assets_path.",
                  Model::kDefaultName),
              key("flavor", &Model::flavor, any(),

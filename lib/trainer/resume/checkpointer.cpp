@@ -52,8 +52,11 @@ fs::path export_place(const SaveOptions& options, int64_t step) {
 /// because plain rotary embedding does not extrapolate to positions beyond the training sequences. A longer
 /// context is valid if a config.json or the loaded weights state it, or if the frequencies are scaled: scaled
 /// frequencies are made for the published context, and transformers requires a context longer than
-/// original_max_position_embeddings for them.
+/// original_max_position_embeddings for them. The context of Longrope stays, for the attention factor follows
+/// from it.
 int64_t max_context(const config::JobConfig& config, const model::ModelSpec& spec, const Start& start) {
+    using enum model::RopeScaling::Type;
+    if (spec.rope_scaling && spec.rope_scaling->type == Longrope) return spec.max_context;
     const bool said = model::has_hugging_face_config(config.model.hf_assets_path) || spec.rope_scaling;
     return std::max({config.training.seq_len, start.max_context, said ? spec.max_context : 0});
 }

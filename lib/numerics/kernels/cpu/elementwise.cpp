@@ -75,15 +75,17 @@ template void narrow(const Narrow<BFloat16>&);
 template <class T>
 void rope(const Rope<T>& args) {
     const Vector direction = set(args.rotation == Rotation::Forward ? 1.0f : -1.0f);
-    const int64_t head_size = 2 * args.half;
+    const int64_t rotated = 2 * args.half, head_size = rotated + args.num_unrotated;
+    const auto unrotated_bytes = static_cast<size_t>(args.num_unrotated) * sizeof(T);
     for (int64_t row = 0; row < args.num_rows; ++row) {
         const int64_t position =
             args.positions != nullptr ? args.positions[row] : (args.first_row + row) % args.seq_len;
         const int64_t angles = position * args.half;
         for (int64_t head = 0; head < args.num_heads; ++head) {
-            rotate_head(args.x + row * args.x_stride + head * head_size,
-                        args.y + row * args.y_stride + head * head_size, args.cos + angles, args.sin + angles,
-                        direction, args.half);
+            const T* x = args.x + row * args.x_stride + head * head_size;
+            T* y = args.y + row * args.y_stride + head * head_size;
+            rotate_head(x, y, args.cos + angles, args.sin + angles, direction, args.half);
+            if (x != y) __builtin_memcpy(y + rotated, x + rotated, unrotated_bytes);
         }
     }
 }

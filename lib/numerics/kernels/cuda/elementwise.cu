@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
     const auto position = args.positions != nullptr ? static_cast<unsigned>(args.positions[row])
                                                     : (static_cast<unsigned>(args.first_row) + row) %
                                                           static_cast<unsigned>(args.seq_len);
-    const int64_t angle = position * args.half + i, head_size = 2 * args.half;
+    const int64_t angle = position * args.half + i, head_size = 2 * args.half + args.num_unrotated;
     const int64_t first_head = int64_t{blockIdx.x} * kHeads, heads_left = args.num_heads - first_head;
     const int64_t column = first_head * head_size + i;
     const T* x = args.x + row * args.x_stride + column;
@@ -116,12 +116,28 @@ __global__ void __launch_bounds__(kThreads) rope_kernel(Rope<T> args, unsigned n
     }
 }
 
+/// Copies the elements that do not rotate. A block copies those of one row.
+template <class T>
+__global__ void __launch_bounds__(kThreads) rope_unrotated_kernel(Rope<T> args) {
+    const int64_t rotated = 2 * args.half, head_size = rotated + args.num_unrotated;
+    const T* x = args.x + blockIdx.x * args.x_stride + rotated;
+    T* y = args.y + blockIdx.x * args.y_stride + rotated;
+    for (int64_t i = threadIdx.x; i < args.num_heads * args.num_unrotated; i += kThreads) {
+        const int64_t at = i / args.num_unrotated * head_size + i % args.num_unrotated;
+        y[at] = x[at];
+    }
+}
+
 /// Splits the rows over launches that fit into a grid, so that a thread computes its row number in 32 bits.
 template <class T, int kCount>
 void launch_rope(Rope<T> args, GpuStream stream) {
     constexpr int64_t kMaxThreads = int64_t{kThreads} * 65535;
     const int64_t packs_per_half = args.half / kCount, max_rows = kMaxThreads / packs_per_half;
     const auto groups = static_cast<unsigned>(ceil_div(args.num_heads, kHeads));
+    if (args.num_unrotated > 0 && args.num_rows > 0 && args.x != args.y) {
+        launch({"rope_unrotated", static_cast<unsigned>(args.num_rows), kThreads, stream},
+               rope_unrotated_kernel<T>, args);
+    }
     for (int64_t rows_left = args.num_rows; rows_left > 0; rows_left -= max_rows) {
         args.num_rows = rows_left < max_rows ? rows_left : max_rows;
         args.first_row %= args.seq_len;
@@ -225,7 +241,7 @@ template void narrow(const Narrow<BFloat16>&, GpuStream);
 template <class T>
 void rope(const Rope<T>& args, GpuStream stream) {
     if (args.num_heads == 0 || args.half == 0) return;
-    const int64_t sizes = args.half | args.x_stride | args.y_stride;
+    const int64_t sizes = args.half | args.num_unrotated | args.x_stride | args.y_stride;
     const bool packed = in_packs<T>(sizes, args.x, args.y, args.cos, args.sin);
     packed ? launch_rope<T, kPack<T>>(args, stream) : launch_rope<T, 1>(args, stream);
 }
