@@ -3,6 +3,7 @@
 #include "interop/layerwise_model.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
@@ -48,6 +49,31 @@ TEST_P(AgainstTransformers, Logits) {
     EXPECT_TRUE(close(single.logits(after_blocks(single, {&batch, 1})[0]), logits(), 2e-6));
     const LayerwiseModel wide(source_, reference_.spec(), at::kDouble);
     EXPECT_TRUE(close(wide.logits(after_blocks(wide, {&batch, 1})[0]), logits(), 1e-6));
+}
+
+// The longest sequence of all work chooses the factors, and not the size of the batch in which a sequence
+// happens to be. The short factors here change nothing.
+TEST(Longrope, IsTheSameInEveryBatch) {
+    const ops::OpsContext context;
+    model::ModelSpec plain = Reference("phi3").spec();
+    plain.rope_scaling.reset();
+    model::ModelSpec scaled = plain;
+    scaled.rope_scaling = {.type = model::RopeScaling::Type::Longrope, .original_context = 10};
+    scaled.rope_scaling->short_factors = std::vector<double>(model::rotary_dim(plain) / 2, 1);
+    scaled.rope_scaling->long_factors = std::vector<double>(model::rotary_dim(plain) / 2, 2);
+    const MemorySource source(plain, /*seed=*/1);
+    const auto streams = [&](const model::ModelSpec& spec, int64_t longest) {
+        // Three sequences of 8 tokens as one row, as scores are computed on a processor.
+        const at::Tensor tokens = at::arange(24).remainder(plain.vocab_size);
+        const model::Batch packed{.tokens = tokens,
+                                  .targets = tokens,
+                                  .num_sequences = 1,
+                                  .seq_len = 24,
+                                  .positions = at::arange(24).remainder(8)};
+        return after_blocks(LayerwiseModel(source, spec, at::kDouble, longest), {&packed, 1})[0];
+    };
+    EXPECT_TRUE(identical(streams(scaled, 10), streams(plain, 10)));
+    EXPECT_FALSE(identical(streams(scaled, 11), streams(plain, 11)));
 }
 
 TEST_P(AgainstTransformers, LogProbabilitiesAndGreedyChoices) {

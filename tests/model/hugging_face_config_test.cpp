@@ -557,6 +557,7 @@ TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
     yarn.mlp_bias = true;
     ModelSpec longrope = preset("phi3", "4");
     longrope.head_dim = 126;
+    longrope.dim = longrope.num_heads * longrope.head_dim;
     longrope.rotary_dim = 122;  // transformers would round 126 * (122 / 126.) down
     longrope.rope_scaling = {.type = RopeScaling::Type::Longrope, .original_context = 5000};
     longrope.rope_scaling->short_factors = std::vector<double>(61, 1.1);
@@ -595,6 +596,21 @@ TEST(HuggingFaceConfig, OldAndNewReadersFindTheirKeys) {
     EXPECT_EQ(scaled["max_position_embeddings"], 131072);
     EXPECT_EQ(scaled["dtype"], "float16");
     EXPECT_EQ(scaled["torch_dtype"], "float16");
+}
+
+TEST(HuggingFaceConfig, KeysOfGemmaForOldAndNewReaders) {
+    const json config = json::parse(hugging_face_config(preset("gemma3", "4B")));
+    EXPECT_EQ(config["sliding_window_pattern"], 6);
+    EXPECT_EQ(config["layer_types"].size(), 34);
+    EXPECT_EQ(config["layer_types"][5], "full_attention");
+    EXPECT_EQ(config["rope_theta"], 1e6);
+    EXPECT_EQ(config["rope_local_base_freq"], 1e4);
+    EXPECT_EQ(config["rope_scaling"], (json{{"rope_type", "linear"}, {"factor", 8.0}}));
+    EXPECT_EQ(config["rope_parameters"]["full_attention"],
+              (json{{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 1e6}}));
+    EXPECT_EQ(config["rope_parameters"]["sliding_attention"],
+              (json{{"rope_type", "default"}, {"rope_theta", 1e4}}));
+    EXPECT_TRUE(config["pad_token_id"].is_null());
 }
 
 TEST(HuggingFaceConfig, AnUnknownArchitectureIsNotWritten) {

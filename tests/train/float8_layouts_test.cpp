@@ -176,7 +176,8 @@ TEST_P(Float8Layouts, HaveOneRanksGradients) {
             layout.tensor.overlap_products &&
             options_of(GetParam()).casts.recipe->weight_gradient.left.scaling == ops::Scaling::Matrix;
         EXPECT_LT(distance(gradients_of(options_of(GetParam(), layout), world()), expected),
-                  pieces                   ? 0.28 * of_casts  // each piece of the head has its own scales
+                  // Each piece of the head has its own scales, which norms after the halves amplify.
+                  pieces                   ? (GetParam() == "olmo" ? 0.28 * of_casts : 1e-2)
                   : is_wide(without_casts) ? 1e-3
                                            : 1e-5)
             << layout.name;

@@ -311,7 +311,7 @@ TEST_P(Layouts, RepeatsBitForBit) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Layouts, ::testing::Values("llama3", "qwen2", "qwen3", "olmo3"),
+INSTANTIATE_TEST_SUITE_P(Families, Layouts, ::testing::Values("llama3", "qwen2", "gemma3", "olmo3"),
                          [](const auto& family) { return family.param; });
 
 }  // namespace

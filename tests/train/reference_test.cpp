@@ -4,6 +4,7 @@
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 
@@ -120,6 +121,10 @@ TEST_P(AgainstTransformers, EightStepsInDouble) {
         EXPECT_NEAR(result.loss / losses[step].item<double>(), 1, 1e-9) << "step " << step;
         EXPECT_NEAR(result.grad_norm / norms[step].item<double>(), 1, 1e-9) << "step " << step;
     }
+}
+
+TEST(References, AreAllThere) {
+    EXPECT_GE(Reference::names_of_all().size(), std::getenv("ARGOSY_REFERENCE") == nullptr ? 11 : 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, AgainstTransformers, ::testing::ValuesIn(Reference::names_of_all()),

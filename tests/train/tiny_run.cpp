@@ -132,6 +132,16 @@ model::ModelSpec tiny_spec(const std::string& family) {
     spec.tied_embeddings = family != "llama3";
     spec.qkv_bias = family == "qwen2";
     if (family == "qwen3") spec.qk_norm = model::QkNorm::Heads;
+    if (family == "gemma3") {
+        spec.norms = model::NormPlace::Both;
+        spec.norms_add_one = spec.scaled_embeddings = true;
+        spec.qk_norm = model::QkNorm::Heads;
+        spec.activation = ops::Activation::GeluTanh;
+        spec.query_scalar = 7;
+        spec.sliding_window = 5;
+        spec.full_layer_period = 3;
+        spec.window_rope_theta = 60;
+    }
     if (family == "olmo3") {
         spec.norms = model::NormPlace::After;
         spec.qk_norm = model::QkNorm::Together;

@@ -16,7 +16,8 @@ namespace argosy::testing {
 
 /// Models whose sizes few numbers divide: llama3 (untied), qwen2 (tied, biases), qwen3 (tied, QK-norm, free
 /// head_dim), mistral (tied, a window; its batches have several documents in a sample), olmo3 (the
-/// same with norms after each half, QK-norm over all heads, and no window in every other layer).
+/// same with norms after each half, QK-norm over all heads, and no window in every other layer),
+/// gemma3.
 model::ModelSpec tiny_spec(const std::string& family);
 
 struct Layout {

@@ -52,8 +52,12 @@ at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::
 }  // namespace
 
 LayerwiseModel::LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                               const at::TensorOptions& options)
-    : source_(source), spec_(spec), options_(options), units_(model::unit_parameters(spec)) {
+                               const at::TensorOptions& options, std::optional<int64_t> longest_sequence)
+    : source_(source),
+      spec_(spec),
+      options_(options),
+      longest_sequence_(longest_sequence.value_or(spec.max_context)),
+      units_(model::unit_parameters(spec)) {
     check_weights(source, spec);
 }
 
@@ -79,7 +83,8 @@ void LayerwiseModel::run_unit(int64_t unit, std::span<const model::Batch> batche
     const at::ScalarType wide = ops::accumulation_type(c10::typeMetaToScalarType(options_.dtype()));
     int64_t longest = 0;
     for (const model::Batch& batch : batches) longest = std::max(longest, batch.seq_len);
-    const model::RopeTables positions = model::rope_tables(spec_, longest, options_.dtype(wide));
+    const model::RopeTables positions =
+        model::rope_tables(spec_, longest, options_.dtype(wide), longest_sequence_);
     for (size_t i = 0; i < batches.size(); ++i) {
         const model::RopeTables rope = positions.first(batches[i].seq_len);
         const model::Block block(spec_, /*layer=*/unit - 1, axis_, context_, rope);

@@ -13,6 +13,7 @@
 #include <c10/core/TensorOptions.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,10 +31,11 @@ using Streams = std::vector<at::Tensor>;
 
 class LayerwiseModel {
   public:
-    /// Computes everything in the type and on the device of `options`. Throws UserError unless `source` holds
-    /// the model's parameters. REQUIRES: `source` outlives this object.
+    /// Computes everything in the type and on the device of `options`. `longest_sequence`: of all that it
+    /// will compute, as of model::rope_tables(); none: the model's max_context. Throws UserError unless
+    /// `source` holds the model's parameters. REQUIRES: `source` outlives this object.
     LayerwiseModel(const checkpoint::TensorSource& source, const model::ModelSpec& spec,
-                   const at::TensorOptions& options);
+                   const at::TensorOptions& options, std::optional<int64_t> longest_sequence = {});
 
     const model::ModelSpec& spec() const { return spec_; }
     const at::TensorOptions& options() const { return options_; }
@@ -58,6 +60,7 @@ class LayerwiseModel {
     const checkpoint::TensorSource& source_;
     model::ModelSpec spec_;
     at::TensorOptions options_;
+    int64_t longest_sequence_;
     std::vector<std::vector<model::Parameter>> units_;
     model::TensorAxis axis_;
     model::ContextAxis context_;

@@ -80,7 +80,7 @@ ops::AttentionShape Attention::shape_of(const Batch& batch) const {
 
 void Attention::fill(const Weights& weights, const at::Tensor& x, const Batch& batch, SumOver summed,
                      AttentionTape& tape) const {
-    // 1. normalise: input [rows, dim]
+    // 1. normalise, if there is a norm before: input [rows, dim]
     norms_.fill(weights, x, weights.recipe(places_.qkv), summed, tape);
     // 2. project to q, k, v: qkv [tokens, (heads + 2 kv_heads) * head_dim]
     if (!tape.v.defined()) {

@@ -1,5 +1,5 @@
 // The first half of a block, with its norm and the bypass of the residual stream:
-//   y = x + Wo attention(rope(Wq n), rope(Wk n), Wv n)    with n = norm(x)
+//   y = x + Wo attention(rope(Wq n), rope(Wk n), Wv n)    with n = norm(x), or x
 // A model may add biases after its matrices, norms of q and k before the rotation, and a norm after Wo.
 //
 // Shapes: tokens is the number of tokens of the microbatch; rows is this rank's share of the tokens between

@@ -25,7 +25,8 @@ RopeTables RopeTables::first(int64_t seq_len) const {
     return {first(all), first(windowed)};
 }
 
-RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options) {
+RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options,
+                       std::optional<int64_t> longest_sequence) {
     ARGOSY_CHECK(spec.rotary_dim == 0 || !spec.query_scalar,
                  "a rotation of {} of {} elements cannot divide the scores", spec.rotary_dim, spec.head_dim);
     // A factor of q and of k: attention divides the scores by sqrt(head_dim), the model by
@@ -38,7 +39,8 @@ RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorO
         made.head_dim = spec.head_dim;
         return made;
     };
-    const ops::RopeTable all = table(rope_frequencies(spec, seq_len), scaled * factor);
+    const ops::RopeTable all =
+        table(rope_frequencies(spec, longest_sequence.value_or(seq_len)), scaled * factor);
     if (!spec.window_rope_theta) return {all, all};
     return {all, table(window_rope_frequencies(spec), factor)};
 }

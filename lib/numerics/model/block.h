@@ -11,8 +11,7 @@
 
 namespace argosy::model {
 
-/// The rotations of a model's q and k for the positions 0 .. seq_len - 1. seq_len is the longest sequence of
-/// a run, which decides between the factors of RopeScaling::Type::Longrope.
+/// The rotations of a model's q and k for the positions 0 .. seq_len - 1.
 struct RopeTables {
     ops::RopeTable all, windowed;  // of layers with the window; the same tensors if they rotate alike
 
@@ -22,7 +21,9 @@ struct RopeTables {
     /// The first `seq_len` positions.
     RopeTables first(int64_t seq_len) const;
 };
-RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options);
+/// `longest_sequence` of the run decides between the factors of RopeScaling::Type::Longrope; none: seq_len.
+RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorOptions& options,
+                       std::optional<int64_t> longest_sequence = {});
 
 /// The tensors that a block keeps from forward to backward for one microbatch. The caller of the block owns
 /// the tape. drop() empties slots after forward; Block::recompute fills them again, with the same bits.

@@ -34,14 +34,14 @@ void FeedForwardPlaces::declare_vectors(const ModelSpec& spec, Unit& unit) {
 
 void FeedForward::fill(const Weights& weights, const at::Tensor& x, SumOver summed, SumOver activation_summed,
                        FeedForwardTape& tape) const {
-    // 1. normalise: input [rows, dim]
+    // 1. normalise, if there is a norm before: input [rows, dim]
     norms_.fill(weights, x, weights.recipe(places_.gate_up), summed, tape);
     // 2. project to gate and up: gate_up [tokens, 2 hidden]
     if (!tape.gate_up.defined()) {
         tape.gate_up =
             axis_.column(tape.input, weights.stack(places_.gate_up), weights.stack(places_.gate_up_bias));
     }
-    // 3. silu(gate) * up: activation [tokens, hidden]
+    // 3. act(gate) * up: activation [tokens, hidden]
     if (!tape.activation.defined()) {
         const ops::Recipe& recipe = weights.recipe(places_.down);
         at::Tensor largest;
@@ -62,7 +62,7 @@ at::Tensor FeedForward::backward_input(const Weights& weights, const at::Tensor&
     auto [dactivation, dadded_all] = axis_.row_backward(dadded, down);
     work.add_product(places_.down, dadded_all, std::move(tape.activation), *down.recipe);
     if (places_.down_bias) work.add_row_sum(places_.down_bias, dadded);
-    // 2. silu(gate) * up: dgate_up [tokens, 2 hidden]
+    // 2. act(gate) * up: dgate_up [tokens, 2 hidden]
     const ops::Stack gate_up = weights.stack(places_.gate_up);
     at::Tensor largest;
     const at::Tensor dgate_up = ops::glu_backward(dactivation, tape.gate_up, activation_,

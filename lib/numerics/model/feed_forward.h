@@ -1,5 +1,5 @@
 // The second half of a block, with its norm and the bypass of the residual stream:
-//   y = x + Down(act(Gate n) * Up n)    with n = norm(x)
+//   y = x + Down(act(Gate n) * Up n)    with n = norm(x), or x
 // A model may add biases after its matrices and a norm after Down. Shapes as in attention.h; hidden is this
 // rank's share over the tensor axis.
 #pragma once

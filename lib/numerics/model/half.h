@@ -18,7 +18,7 @@ struct HalfTape {
     /// products that read it.
     ops::Operand input;
     at::Tensor inverse_rms;
-    // With the norm after only:
+    // If there is a norm after:
     at::Tensor added;  // [rows, dim]: f, before that norm
     at::Tensor added_inverse_rms;
 };

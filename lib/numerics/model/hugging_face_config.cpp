@@ -58,7 +58,8 @@ constexpr const char* kReadKeys =
 // Keys of PretrainedConfig and of every family's configuration that do not change the model: they are about
 // training and generation with transformers, its files, and other tasks than the prediction of tokens.
 constexpr const char* kUnusedKeys =
-    "_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path "
+    "_attn_implementation _attn_implementation_autoset auto_map cache_implementation _commit_hash "
+    "_name_or_path "
     "bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward "
     "cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype "
     "early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty "
@@ -119,8 +120,8 @@ void read_window(const JsonField& config, const Family& family, ModelSpec& spec)
     const bool lists_types = family.full_layer_period > 0 && !types.is_null();
     if (lists_types) require_count(types, spec.num_layers);
     // The older form of the types of Gemma's layers.
-    const int64_t otherwise =
-        config["sliding_window_pattern"].whole<int64_t>(1, kMaxLayers, family.full_layer_period);
+    const JsonField pattern = config[family.is_gemma ? "sliding_window_pattern" : ""];
+    const int64_t otherwise = pattern.whole<int64_t>(1, kMaxLayers + 1, family.full_layer_period);
     const int64_t period = lists_types ? period_of(types) : otherwise;
     const bool null = window.is_null() && (config.contains("sliding_window") || !family.sliding_window);
     const bool none = family.window == Has::Never || period == 1 || (family.window == Has::Perhaps && null);

@@ -103,6 +103,8 @@ std::optional<RopeScaling> read_scaling(const JsonField& rope, const JsonField& 
     if (type == "linear") {
         return RopeScaling{.type = RopeScaling::Type::Linear, .factor = above_zero(rope["factor"])};
     }
+    if (spec.name == "olmo2")
+        field.refuse("is " + field.shown() + ", but only default and linear are supported");
     if (type == "llama3") return read_llama3(rope);
     if (type == "yarn") return read_yarn(rope, spec.max_context);
     field.refuse("is " + field.shown() + ", but only default, linear, llama3 and yarn are supported");
@@ -178,6 +180,8 @@ void check_frequencies(const JsonField& config, const ModelSpec& spec) {
     }
     std::vector<double> frequencies = rope_frequencies(spec);
     std::ranges::copy(rope_frequencies(spec, kMaxTokens), std::back_inserter(frequencies));
+    if (spec.window_rope_theta)
+        std::ranges::copy(window_rope_frequencies(spec), std::back_inserter(frequencies));
     for (const double frequency : frequencies) {
         if (std::isfinite(frequency * static_cast<double>(kMaxTokens))) continue;
         throw UserError("{}: \"rope_theta\" {} and the factor of its scaling give a rotation by {} radians",
@@ -194,7 +198,8 @@ double read_window_base(const JsonField& config, const AcceptedKeys& accepted) {
                                  newer["rope_theta"].shown()));
     }
     if (newer.is_null()) return base;
-    require(newer["rope_type"], "default");
+    for (const char* key : {"rope_type", "type"}) require(newer[key], "default");
+    require(newer["partial_rotary_factor"], 1.0);
     refuse_unknown(newer, keys_of({}), accepted);
     return base;
 }

@@ -59,6 +59,12 @@ void write_phi_rope(const ModelSpec& spec, json& config) {
     if (static_cast<int64_t>(head_dim * share) < rotated) share = std::nextafter(share, 1);
     config["partial_rotary_factor"] = config["rope_parameters"]["partial_rotary_factor"] = share;
     if (!spec.rope_scaling) return;
+    if (spec.head_dim * spec.num_heads != spec.dim) {
+        throw UserError(
+            "transformers has longrope only for heads of hidden_size / num_attention_heads elements, "
+            "not of {}",
+            spec.head_dim);
+    }
     const RopeScaling& scaling = *spec.rope_scaling;
     config["original_max_position_embeddings"] = scaling.original_context;
     config["rope_scaling"] = {
@@ -68,12 +74,9 @@ void write_phi_rope(const ModelSpec& spec, json& config) {
 void write_rope(const ModelSpec& spec, const Family& family, json& config) {
     config["rope_theta"] = spec.rope_theta;
     config["rope_scaling"] = scaling_json(spec);
-    if (spec.name == "olmo2" && spec.rope_scaling) {
-        // transformers 4 reads exactly these two keys of OLMo 2.
-        if (spec.rope_scaling->type != RopeScaling::Type::Linear)
-            throw UserError("Hugging Face's Olmo2ForCausalLM scales frequencies linearly or not at all");
+    // transformers 4 reads exactly these two keys of OLMo 2.
+    if (spec.name == "olmo2" && spec.rope_scaling)
         config["rope_scaling"] = {{"type", "linear"}, {"factor", spec.rope_scaling->factor}};
-    }
     config["rope_parameters"] = spec.rope_scaling ? scaling_json(spec) : json{{"rope_type", "default"}};
     config["rope_parameters"]["rope_theta"] = spec.rope_theta;
     if (family.is_phi) write_phi_rope(spec, config);
@@ -88,6 +91,9 @@ void write_layers(const ModelSpec& spec, const Family& family, json& config) {
     if (family.is_gemma) {
         config["hidden_activation"] = "gelu_pytorch_tanh";
         config["query_pre_attn_scalar"] = spec.query_scalar.value_or(spec.head_dim);
+        // The first versions of transformers with Gemma 3 know this key and no types of layers.
+        const bool all_windowed = spec.full_layer_period == 0;
+        config["sliding_window_pattern"] = all_windowed ? spec.num_layers + 1 : spec.full_layer_period;
     } else {
         config["hidden_act"] = "silu";
     }

@@ -80,6 +80,9 @@ ModelSpec preset(const std::string& name, const std::string& flavor);
 /// Other names are returned as they are.
 std::string architecture_of(const std::string& name);
 
+/// Hugging Face's model_type of an architecture. Other names are returned as they are.
+std::string model_type_of(const std::string& architecture);
+
 /// Keys of a config.json that this program does not know, and that the user declares to be without effect on
 /// the model. The name of a key in an object is "rope_scaling.KEY".
 struct AcceptedKeys {

@@ -190,4 +190,9 @@ std::string architecture_of(const std::string& name) {
     return found == std::end(kPresets) ? name : found->spec.name;
 }
 
+std::string model_type_of(const std::string& architecture) {
+    const auto family = std::ranges::find(kFamilies, architecture, &Family::name);
+    return family == std::end(kFamilies) ? architecture : family->model_type;
+}
+
 }  // namespace argosy::model

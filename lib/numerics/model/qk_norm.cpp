@@ -5,6 +5,7 @@
 
 #include "model/norm.h"
 #include "ops/numerics.h"
+#include "ops/work.h"
 
 namespace argosy::model {
 namespace {
@@ -16,7 +17,9 @@ at::Tensor sum_of_columns(const at::Tensor& x) { return x.sum(-1, /*keepdim=*/tr
 at::Tensor factors(const ops::Norm& norm) { return ops::widened(norm.weight) + norm.weight_offset; }
 
 at::Tensor cut_norm(const at::Tensor& x, const ops::Norm& norm, const at::Tensor& inverse_rms) {
-    return (ops::widened(x) * inverse_rms).mul_(factors(norm)).to(x.scalar_type());
+    at::Tensor y = ops::widened(x) * inverse_rms;
+    ops::note_pass({y, y, y, y, y, x, x});
+    return y.mul_(factors(norm)).to(x.scalar_type());
 }
 
 /// The sums from which `mean` of cut_norm_backward() follows.
@@ -29,6 +32,8 @@ at::Tensor weighted_sums(const at::Tensor& dy, const at::Tensor& x, const ops::N
 at::Tensor cut_norm_backward(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
                              const ops::Norm& norm, const at::Tensor& inverse_rms, const at::Tensor& mean) {
     const at::Tensor wide_dy = ops::widened(dy), normed = ops::widened(x) * inverse_rms;
+    // Each of the operations on wide matrices here and in weighted_sums() reads or writes as many elements.
+    for (int i = 0; i < 7; ++i) ops::note_pass({normed, normed, normed});
     dx.copy_((wide_dy * factors(norm) - normed * mean).mul_(inverse_rms));
     return (wide_dy * normed).sum(0);
 }

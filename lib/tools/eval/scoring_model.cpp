@@ -76,7 +76,8 @@ class LayerwiseScoring : public ScoringModel {
         : options_(with_streams(options, device)),
           device_(std::move(device)),
           model_(*source.tensors, source.spec,
-                 at::TensorOptions(compute_type(options.dtype)).device(device_.torch_device)) {}
+                 at::TensorOptions(compute_type(options.dtype)).device(device_.torch_device),
+                 options.longest_window) {}
 
     std::vector<RecordScore> score(std::span<const Tokens> records, const std::vector<Window>& windows,
                                    const Progress& progress) override {

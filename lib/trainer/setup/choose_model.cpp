@@ -71,7 +71,7 @@ model::ModelSpec spec_of(const std::vector<config::Setting>& sizes,
     const bool is_whole = std::ranges::any_of(sizes, counts_layers);
     if (!is_whole && !preset) throw UserError("the file has no number of layers, and no preset has its name");
     const std::string name = model::architecture_of(model.name.value_or("llama3"));
-    json config = {{"model_type", name == "llama3" ? "llama" : name}, {"rms_norm_eps", 1e-5}};
+    json config = {{"model_type", model::model_type_of(name)}, {"rms_norm_eps", 1e-5}};
     if (!is_whole) config = parse_json(model::hugging_face_config(*preset), "the preset");
     for (const config::Setting& size : sizes) {
         std::string path = "/" + size.key;
