@@ -299,7 +299,8 @@ TEST(StageMap, VGoesThereAndBack) {
     EXPECT_EQ(ranks, (std::vector{0, 1, 2, 2, 1, 0}));
     EXPECT_EQ(places, (std::vector{0, 0, 0, 1, 1, 1}));
     EXPECT_EQ(map.stages_of(0), (std::vector{0, 5}));
-    EXPECT_ERROR(StageMap(4, 1, StageOrder::V), RunError, "4 stages on 1 ranks");
+    EXPECT_ERROR(StageMap(4, 1, StageOrder::V), UserError, "4 stages on 1 ranks",
+                 "layers_per_stage 2 numbers");
 }
 
 TEST(Schedule, NamesWhatItDoesNotSupport) {

@@ -196,8 +196,11 @@ const Schedule& schedule_called(const std::string& name) {
 
 StageMap::StageMap(int num_stages, int num_ranks, StageOrder order)
     : num_stages_(num_stages), num_ranks_(num_ranks), order_(order) {
-    ARGOSY_CHECK(order == StageOrder::Loop || num_stages == 2 * num_ranks, "{} stages on {} ranks in V",
-                 num_stages, num_ranks);
+    if (order == StageOrder::Loop || num_stages == 2 * num_ranks) return;
+    throw UserError(
+        "the schedule has two stages on each rank, but there are {} stages on {} ranks; give "
+        "parallelism.pipeline_parallel_layers_per_stage {} numbers, or none",
+        num_stages, num_ranks, 2 * num_ranks);
 }
 
 int StageMap::rank_of(int stage) const {

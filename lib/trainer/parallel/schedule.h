@@ -40,7 +40,7 @@ enum class StageOrder { Loop, V };
 /// Gives the rank that runs a stage, and the number of the stage among those of its rank.
 class StageMap {
   public:
-    /// REQUIRES: V has two stages on each rank.
+    /// Throws UserError if V would not have two stages on each rank.
     explicit StageMap(int num_stages = 1, int num_ranks = 1, StageOrder order = StageOrder::Loop);
 
     int num_stages() const { return num_stages_; }
