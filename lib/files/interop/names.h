@@ -17,7 +17,7 @@ namespace argosy::interop {
 /// The prefix of the weights' names in a checkpoint.
 inline constexpr const char* kModelPrefix = "model/";
 
-/// Where Hugging Face stores a parameter.
+/// The place of a parameter in files of Hugging Face.
 struct HuggingFacePlace {
     std::string name;
     int64_t first_row = 0;

@@ -135,6 +135,8 @@ inline double longrope_attention_factor(int64_t max_context, int64_t original_co
     return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(original));
 }
 
+inline constexpr double kGemmaWindowBase = 10000;  // the default
+
 /// The rotary base of layers with the window. OLMo 3 scales the frequencies of its other layers only;
 /// `own_base` is that of Gemma 3.
 inline std::optional<double> window_rope_theta_of(const ModelSpec& spec, double own_base) {

@@ -3,15 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
-#include <sstream>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -58,9 +54,8 @@ constexpr const char* kReadKeys =
 // Keys of PretrainedConfig and of every family's configuration that do not change the model: they are about
 // training and generation with transformers, its files, and other tasks than the prediction of tokens.
 constexpr const char* kUnusedKeys =
-    "_attn_implementation _attn_implementation_autoset auto_map cache_implementation _commit_hash "
-    "_name_or_path "
-    "bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward "
+    "_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path auto_map "
+    "bad_words_ids begin_suppress_tokens bos_token_id cache_implementation chunk_size_feed_forward "
     "cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype "
     "early_stopping encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty "
     "finetuning_task forced_bos_token_id forced_eos_token_id gradient_checkpointing id2label "
@@ -119,10 +114,10 @@ void read_window(const JsonField& config, const Family& family, ModelSpec& spec)
     const JsonField types = config["layer_types"], window = config["sliding_window"];
     const bool lists_types = family.full_layer_period > 0 && !types.is_null();
     if (lists_types) require_count(types, spec.num_layers);
+    int64_t period = family.full_layer_period;
     // The older form of the types of Gemma's layers.
-    const JsonField pattern = config[family.is_gemma ? "sliding_window_pattern" : ""];
-    const int64_t otherwise = pattern.whole<int64_t>(1, kMaxLayers + 1, family.full_layer_period);
-    const int64_t period = lists_types ? period_of(types) : otherwise;
+    if (family.is_gemma) period = config["sliding_window_pattern"].whole<int64_t>(1, kMaxLayers + 1, period);
+    if (lists_types) period = period_of(types);
     const bool null = window.is_null() && (config.contains("sliding_window") || !family.sliding_window);
     const bool none = family.window == Has::Never || period == 1 || (family.window == Has::Perhaps && null);
     if (!none) spec.sliding_window = size_of(window, kMaxTokens, null ? std::nullopt : family.sliding_window);

@@ -192,7 +192,7 @@ void check_frequencies(const JsonField& config, const ModelSpec& spec) {
 /// The rotary base of Gemma's layers with the window, whose frequencies are not scaled.
 double read_window_base(const JsonField& config, const AcceptedKeys& accepted) {
     const JsonField older = config["rope_local_base_freq"], newer = config["rope_parameters"][kWindowed];
-    const double base = above_zero(older, above_zero(newer["rope_theta"], 10000));
+    const double base = above_zero(older, above_zero(newer["rope_theta"], kGemmaWindowBase));
     if (!newer["rope_theta"].is_null() && newer["rope_theta"].number() != base) {
         older.refuse(fmt::format("is {}, but it is {} elsewhere in the file", older.shown(),
                                  newer["rope_theta"].shown()));

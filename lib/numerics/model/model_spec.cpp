@@ -8,8 +8,6 @@
 #include <numbers>
 #include <string>
 
-#include "base/error.h"
-
 namespace argosy::model {
 namespace {
 

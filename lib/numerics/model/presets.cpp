@@ -31,8 +31,12 @@ const RopeScaling kGemma3{.type = RopeScaling::Type::Linear, .factor = 8};
 /// {vocabulary, dim, layers, heads, key/value heads, head dim, hidden dim}
 using Sizes = std::array<int64_t, 7>;
 
+const Family& family_called(std::string_view name) {
+    return *std::ranges::find(kFamilies, name, &Family::name);
+}
+
 ModelSpec with_sizes(const char* name, const Sizes& sizes) {
-    ModelSpec spec = model_of(*std::ranges::find(kFamilies, std::string_view(name), &Family::name));
+    ModelSpec spec = model_of(family_called(name));
     spec.vocab_size = sizes[0];
     spec.dim = sizes[1];
     spec.num_layers = sizes[2];
@@ -41,6 +45,13 @@ ModelSpec with_sizes(const char* name, const Sizes& sizes) {
     spec.head_dim = sizes[5];
     spec.hidden_dim = sizes[6];
     return spec;
+}
+
+/// Gives the window to the layers that have one in the family. Called after the rotary settings.
+void add_window(ModelSpec& spec, int64_t window) {
+    spec.sliding_window = window;
+    spec.full_layer_period = family_called(spec.name).full_layer_period;
+    spec.window_rope_theta = window_rope_theta_of(spec, kGemmaWindowBase);
 }
 
 /// A Llama with the rotary frequencies of the versions before Llama 3. The architecture is that of llama3.
@@ -75,10 +86,8 @@ ModelSpec olmo(const char* name, const Sizes& sizes, std::optional<RopeScaling> 
     spec.rope_theta = 500000;
     spec.max_context = scaling ? 65536 : 4096;
     if (spec.name == "olmo2") return spec;
-    spec.sliding_window = 4096;
-    spec.full_layer_period = 4;
     spec.rope_scaling = scaling;
-    if (scaling) spec.window_rope_theta = spec.rope_theta;
+    add_window(spec, 4096);
     return spec;
 }
 
@@ -87,10 +96,8 @@ ModelSpec gemma3(const Sizes& sizes, int64_t window, double query_scalar,
                  std::optional<RopeScaling> scaling = {}) {
     ModelSpec spec = with_sizes("gemma3", sizes);
     spec.query_scalar = query_scalar;
-    spec.sliding_window = window;
-    spec.full_layer_period = 6;
-    spec.window_rope_theta = 1e4;
     spec.rope_scaling = scaling;
+    add_window(spec, window);
     spec.max_context = scaling ? 131072 : 32768;
     return spec;
 }
