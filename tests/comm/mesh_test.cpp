@@ -14,7 +14,6 @@ using ::argosy::testing::world;
 using layout::Axis;
 using layout::AxisSet;
 using layout::kDataAxes;
-using layout::kShardAxes;
 using layout::MeshShape;
 
 TEST(Mesh, GroupsJoinTheRanksOfTheShape) {
@@ -23,7 +22,8 @@ TEST(Mesh, GroupsJoinTheRanksOfTheShape) {
          {std::array{rest, 1, half, 1, 1}, {1, rest, 1, half, 1}, {1, 1, rest, 1, half}}) {
         const MeshShape shape{degrees};
         Mesh mesh(shape, world());
-        for (const AxisSet axes : {AxisSet(Axis::Pipeline), AxisSet(Axis::Tensor), kShardAxes, kDataAxes}) {
+        for (const AxisSet axes : {AxisSet(Axis::Pipeline), AxisSet(Axis::Tensor),
+                                   AxisSet{Axis::Shard, Axis::Context}, kDataAxes}) {
             const Axis last = axes.has(Axis::Context) ? Axis::Context : Axis::Shard;
             for (const int parts : {1, mesh.degree(axes.has(last) ? last : axes)}) {
                 Communicator& group = mesh.group(axes, parts);

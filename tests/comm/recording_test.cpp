@@ -18,7 +18,6 @@ namespace {
 using layout::Axis;
 using layout::AxisSet;
 using layout::kDataAxes;
-using layout::kShardAxes;
 using layout::MeshShape;
 
 at::Tensor without_data(int64_t num_elements, at::ScalarType type = at::kFloat) {
@@ -31,7 +30,8 @@ TEST(RecordingCommunicator, HasTheGroupsOfTheMesh) {
         Recording recording;
         RecordingCommunicator world(rank, shape.num_ranks(), recording);
         Mesh mesh(shape, world);
-        for (const AxisSet axes : {AxisSet(Axis::Pipeline), AxisSet(Axis::Tensor), kShardAxes, kDataAxes}) {
+        for (const AxisSet axes : {AxisSet(Axis::Pipeline), AxisSet(Axis::Tensor),
+                                   AxisSet{Axis::Shard, Axis::Context}, kDataAxes}) {
             for (const int parts : {1, 2}) {
                 const Communicator& group = mesh.group(axes, parts);
                 const std::vector<int> members = shape.group(rank, axes, parts);

@@ -59,14 +59,14 @@ TEST(Resolve, RefusesProductsThatNoIntegerHolds) {
 }
 
 TEST(AxisSet, NamesItsAxesInOrder) {
-    EXPECT_EQ(kShardAxes.name(), "dp_shard x cp");
+    EXPECT_EQ(kShards.name(), "dp_shard x cp");
     EXPECT_EQ(AxisSet(Axis::Pipeline).name(), "pp");
     EXPECT_EQ((AxisSet{Axis::Tensor, Axis::Replicate}).name(), "dp_replicate x tp");
 }
 
 TEST(MeshShape, NamesTheAxesInUse) {
     const MeshShape shape{{1, 2, 4, 1, 1}};
-    EXPECT_EQ(shape.used(kShardAxes), AxisSet(Axis::Shard));
+    EXPECT_EQ(shape.used(kShards), AxisSet(Axis::Shard));
     EXPECT_EQ(shape.used(kDataAxes), kDataAxes);
     EXPECT_EQ(shape.used(Axis::Tensor), AxisSet(Axis::Tensor)) << "none is in use: all of them";
     EXPECT_EQ(shape.name(), "dp_replicate 2 x dp_shard 4");

@@ -43,7 +43,7 @@ TEST(Chunk, ChunksFollowEachOther) {
 
 TEST(SlabOf, CutsTensorFirstThenShard) {
     const MeshShape mesh{{1, 1, 2, 1, 2}};
-    const ParamSpec spec{.shape = {7, 3}, .cuts = {{Axis::Tensor, 0, 2}, {kShardAxes, 0, 2}}};
+    const ParamSpec spec{.shape = {7, 3}, .cuts = {{Axis::Tensor, 0, 2}, {kShards, 0, 2}}};
     const auto at = [&](int shard, int tensor, int num_cuts = -1) {
         return slab_of(spec, mesh, {0, 0, shard, 0, tensor}, num_cuts);
     };
@@ -58,7 +58,7 @@ TEST(SlabOf, CutsTensorFirstThenShard) {
 
 TEST(SlabOf, CutsTwoDims) {
     const MeshShape mesh{{1, 1, 2, 1, 3}};
-    const ParamSpec spec{.shape = {5, 7}, .cuts = {{Axis::Tensor, 1, 3}, {kShardAxes, 0, 2}}};
+    const ParamSpec spec{.shape = {5, 7}, .cuts = {{Axis::Tensor, 1, 3}, {kShards, 0, 2}}};
     EXPECT_EQ(slab_of(spec, mesh, {0, 0, 0, 0, 1}), (Slab{{0, 3}, {3, 3}}));
     EXPECT_EQ(slab_of(spec, mesh, {0, 0, 1, 0, 2}), (Slab{{3, 6}, {2, 1}}));
 }
@@ -77,7 +77,7 @@ TEST(SlabOf, FewerPartsThanRanksAreHeldByNeighbours) {
 
 TEST(Owns, OneReplicaAndTheFirstStageOfATiedTable) {
     const MeshShape mesh{{3, 2, 2, 1, 1}};
-    const ParamSpec tied{.shape = {4, 4}, .pipeline_ranks = {1, 2}, .cuts = {{kShardAxes, 0, 2}}};
+    const ParamSpec tied{.shape = {4, 4}, .pipeline_ranks = {1, 2}, .cuts = {{kShards, 0, 2}}};
     std::vector<Coordinates> owners;
     for (int rank = 0; rank < mesh.num_ranks(); ++rank) {
         if (owns(tied, mesh, mesh.coordinates(rank))) owners.push_back(mesh.coordinates(rank));
@@ -94,8 +94,8 @@ ParamSpec random_spec(std::mt19937& random, const MeshShape& mesh) {
         spec.cuts.push_back({Axis::Tensor, static_cast<int>(random() % num_dims), parts});
     }
     if (random() % 4 != 0) {
-        const int parts = random_divisor(random, mesh.degree(kShardAxes));
-        spec.cuts.push_back({kShardAxes, 0, parts});
+        const int parts = random_divisor(random, mesh.degree(kShards));
+        spec.cuts.push_back({kShards, 0, parts});
     }
     const int num_ranks = mesh.degree(Axis::Pipeline);
     spec.pipeline_ranks = {static_cast<int>(random() % num_ranks)};

@@ -8,6 +8,8 @@
 
 namespace argosy::layout {
 
+inline constexpr AxisSet kShards = {Axis::Shard, Axis::Context};
+
 /// Degrees of 1 to 4, mostly small.
 inline MeshShape random_shape(std::mt19937& random) {
     MeshShape shape;
@@ -18,7 +20,7 @@ inline MeshShape random_shape(std::mt19937& random) {
 inline AxisSet random_axes(std::mt19937& random) {
     std::vector<AxisSet> sets = {Axis::Pipeline, Axis::Replicate, Axis::Shard, Axis::Context, Axis::Tensor};
     sets.insert(sets.end(), {AxisSet{},
-                             kShardAxes,
+                             kShards,
                              kDataAxes,
                              {Axis::Replicate, Axis::Shard, Axis::Context},
                              {Axis::Shard, Axis::Tensor},

@@ -12,6 +12,8 @@
 namespace argosy::observe {
 namespace {
 
+constexpr layout::AxisSet kShardAxes = {layout::Axis::Shard, layout::Axis::Context};
+
 double fake_now = 0;  // seconds; for tests that do not really wait
 
 class SleepingCompletion : public comm::Completion {
@@ -68,7 +70,7 @@ TEST_F(StepTimerTest, SubtractsExposedCommunicationFromItsPhase) {
         work(0.010);
         group(layout::Axis::Tensor).stand_still(0.003);  // a group made in the middle of a step
         work(0.020);
-        group(layout::kShardAxes).stand_still(0.004);
+        group(kShardAxes).stand_still(0.004);
     }
     {
         const auto phase = timer_.phase(Phase::Optimizer);
@@ -143,14 +145,14 @@ TEST_F(StepTimerTest, CommunicationWhileTrainingPausesBelongsToThePause) {
         timer_.start_step();
         timer_.in(Phase::Compute, [&] {
             work(0.001);
-            group(layout::kShardAxes).stand_still(0.002);
+            group(kShardAxes).stand_still(0.002);
             group(layout::Axis::Pipeline).stand_still(0.004);
         });
         for (const Phase pause : {Phase::Validation, Phase::Evaluation}) {
             timer_.in(pause, [&] {
                 if (!validates) return;
                 work(0.010);
-                group(layout::kShardAxes).stand_still(0.020);
+                group(kShardAxes).stand_still(0.020);
                 group(layout::Axis::Pipeline).stand_still(0.040);
                 group(layout::Axis::Tensor).stand_still(0.080);
             });

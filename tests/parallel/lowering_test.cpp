@@ -12,11 +12,17 @@ using model::RecomputeMode;
 
 /// One stage with the embedding, a block and the head.
 LoweringOptions one_stage(RecomputeMode mode = RecomputeMode::None) {
-    return {.stages = stages_of({1}), .recompute = mode};
+    return {.stages = with_shards(stages_of({1})), .recompute = mode};
 }
 
 std::vector<UnitOp> expanded(int num_microbatches, const LoweringOptions& options = one_stage()) {
     return expand_units(schedule("1F1B", {1, 1, num_microbatches})[0], options);
+}
+
+std::vector<UnitOp> reduced(int num_microbatches, ReduceAfter after) {
+    LoweringOptions options = one_stage();
+    options.reduce_after = after;
+    return insert_reductions(expanded(num_microbatches), options);
 }
 
 std::vector<UnitOp> expanded_with_transfers(const std::string& name, const ScheduleShape& shape, int rank,
@@ -66,7 +72,7 @@ TEST(InsertGathers, EveryPassReleasesAfterEachRunOfUses) {
 
 TEST(InsertGathers, EveryPassKeepsWeightsThatAreUsedAgainAtOnce) {
     const std::vector<UnitOp> turn = {{UnitOpKind::Forward, 1, 0, 0}, {UnitOpKind::BackwardInput, 1, 0, 0}};
-    EXPECT_EQ(written(insert_gathers(turn, {.stages = stages_of({1, 1})})), "G0 F0.0 B0.0 X0");
+    EXPECT_EQ(written(insert_gathers(turn, {.stages = with_shards(stages_of({1, 1}))})), "G0 F0.0 B0.0 X0");
 }
 
 TEST(InsertGathers, NeverGathersOnceAndReleasesAfterTheLastUse) {
@@ -77,13 +83,13 @@ TEST(InsertGathers, NeverGathersOnceAndReleasesAfterTheLastUse) {
 }
 
 TEST(InsertReductions, AfterEachMicrobatchOneAtATime) {
-    EXPECT_EQ(written(insert_reductions(expanded(2), ReduceAfter::Microbatch)),
+    EXPECT_EQ(written(reduced(2, ReduceAfter::Microbatch)),
               "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 R1 B0.0 W0.0 D1 R0 "
               "F0.1 F1.1 L2.1 D0 R2 B1.1 W1.1 D2 R1 B0.1 W0.1 D1 R0 D0");
 }
 
 TEST(InsertReductions, AfterTheStepOnlyInTheLastMicrobatch) {
-    EXPECT_EQ(written(insert_reductions(expanded(2), ReduceAfter::Step)),
+    EXPECT_EQ(written(reduced(2, ReduceAfter::Step)),
               "F0.0 F1.0 L2.0 B1.0 W1.0 B0.0 W0.0 F0.1 F1.1 L2.1 R2 B1.1 W1.1 D2 R1 B0.1 W0.1 D1 R0 D0");
 }
 
@@ -100,9 +106,9 @@ TEST(InsertSums, EachStartsAfterTheLastMicrobatchsGradientsAndAllEndAtTheEnd) {
 }
 
 TEST(InsertSums, WaitsForTheLastReduction) {
-    EXPECT_EQ(summed(insert_reductions(expanded(1), ReduceAfter::Step)),
+    EXPECT_EQ(summed(reduced(1, ReduceAfter::Step)),
               "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 S2 R1 B0.0 W0.0 D1 S1 R0 D0 S0 E2 E1 E0");
-    EXPECT_EQ(summed(insert_reductions(expanded(2), ReduceAfter::Microbatch)),
+    EXPECT_EQ(summed(reduced(2, ReduceAfter::Microbatch)),
               "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 R1 B0.0 W0.0 D1 R0 "
               "F0.1 F1.1 L2.1 D0 R2 B1.1 W1.1 D2 S2 R1 B0.1 W0.1 D1 S1 R0 D0 S0 E2 E1 E0");
 }
@@ -111,7 +117,7 @@ TEST(InsertSums, EndBeforeTheNextIfTheyTakeMemory) {
     LoweringOptions options = one_stage();
     options.sums_in_place = false;
     EXPECT_EQ(summed(expanded(1), options), "F0.0 F1.0 L2.0 S2 B1.0 W1.0 E2 S1 B0.0 W0.0 E1 S0 E0");
-    EXPECT_EQ(summed(insert_reductions(expanded(1), ReduceAfter::Step), options),
+    EXPECT_EQ(summed(reduced(1, ReduceAfter::Step), options),
               "F0.0 F1.0 L2.0 R2 B1.0 W1.0 D2 S2 R1 B0.0 W0.0 D1 E2 S1 R0 D0 E1 S0 E0");
 }
 
@@ -123,7 +129,8 @@ TEST(InsertSums, WaitsForBackwardWeightIfThatIsLast) {
 TEST(InsertSums, OnlyOfUnitsThatHaveSums) {
     LoweringOptions options = one_stage();
     EXPECT_EQ(written(insert_sums(expanded(1), options)), written(expanded(1)));
-    options.stages[0].summed_units = {0, 2};
+    options.stages = with_sums(options.stages);
+    options.stages[0].sets[1][0].summed = false;
     EXPECT_EQ(written(insert_sums(expanded(1), options)), "F0.0 F1.0 L2.0 S2 B1.0 W1.0 B0.0 W0.0 S0 E2 E0");
 }
 
@@ -178,14 +185,14 @@ TEST(InsertTableExchange, NeedsATableWithGradients) {
 }
 
 TEST(HoistGathers, EachStartsWhileTheUnitBeforeComputes) {
-    const LoweringOptions options{.stages = {{4}}};
+    const LoweringOptions options{.stages = with_shards({{.num_layers = 4, .sets = {4, {UnitSet()}}}})};
     const auto gathered = insert_gathers(expand_units({{ActionKind::Forward, 0, 0}}, options), options);
     ASSERT_EQ(written(gathered), "G0 F0.0 X0 G1 F1.0 X1 G2 F2.0 X2 G3 F3.0 X3");
     EXPECT_EQ(written(hoist_gathers(gathered)), "G0 G1 F0.0 X0 G2 F1.0 X1 G3 F2.0 X2 F3.0 X3");
 }
 
 TEST(HoistGathers, NeverCrossesTheReleaseOfItsOwnUnit) {
-    const LoweringOptions options{.stages = {{2}}};
+    const LoweringOptions options{.stages = with_shards({{.num_layers = 2, .sets = {2, {UnitSet()}}}})};
     const std::vector<Action> there_and_back = {{ActionKind::Forward, 0, 0},
                                                 {ActionKind::ReceiveGradient, 0, 0},
                                                 {ActionKind::TakeGradient, 0, 0},
@@ -198,7 +205,7 @@ TEST(HoistGathers, NeverCrossesTheReleaseOfItsOwnUnit) {
 
 TEST(HoistGathers, HoldsTwoUnitsAtATimeAtMost) {
     for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
-        const LoweringOptions options{.stages = stages_of({6}), .recompute = mode};
+        const LoweringOptions options{.stages = with_shards(stages_of({6})), .recompute = mode};
         const auto ops =
             hoist_gathers(insert_gathers(insert_recompute(expanded(3, options), options), options));
         int held = 0, max_held = 0;
@@ -218,7 +225,7 @@ TEST(InsertSums, OfAnEmbeddingWaitForTheHeadOnAnotherStageOfTheRank) {
     const auto ops = expand_units({{BackwardWeight, 0, 0}, {BackwardWeight, 1, 0}}, options);
     ASSERT_EQ(written(ops), "W0.0 W0.0");
     EXPECT_EQ(written(insert_sums(ops, options)), "W0.0 W0.0 S0 S0 E0 E0");
-    options.stages[1].summed_units.clear();
+    options.stages[1] = stages_of({0, 0})[1];
     EXPECT_EQ(written(insert_sums(ops, options)), "W0.0 W0.0 S0 E0");
 }
 
@@ -279,7 +286,7 @@ TEST(Describe, NamesKindStageUnitAndMicrobatch) {
 
 TEST(Lower, UnshardedProgramsOnlyCompute) {
     const auto actions = schedule("1F1B", {1, 1, 1})[0];
-    const Program program = lower(actions, one_stage(RecomputeMode::Full));
+    const Program program = lower(actions, {.stages = stages_of({1}), .recompute = RecomputeMode::Full});
     EXPECT_EQ(written(program.ops), "F0.0 F1.0 L2.0 C1.0 B1.0 W1.0 B0.0 W0.0");
     EXPECT_EQ(program.num_slots, 1);
     EXPECT_EQ(program.recompute, RecomputeMode::Full);
@@ -288,13 +295,12 @@ TEST(Lower, UnshardedProgramsOnlyCompute) {
 
 TEST(Lower, ShardedProgramsHaveEveryPass) {
     LoweringOptions options = one_stage(RecomputeMode::Selective);
-    options.sharded = true;
     EXPECT_EQ(written(lower(schedule("1F1B", {1, 1, 1})[0], options).ops),
               "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 C1.0 B1.0 X1 W1.0 D2 R1 B0.0 W0.0 D1 R0 D0");
 }
 
 TEST(Lower, StagesOfAPipelineReceiveAhead) {
-    const LoweringOptions options{.stages = stages_of({0, 1}), .sharded = true, .reshard = Reshard::Never};
+    const LoweringOptions options{.stages = with_shards(stages_of({0, 1})), .reshard = Reshard::Never};
     EXPECT_EQ(written(lower(transferred("1F1B", {2, 2, 2})[1], options).ops),
               "G0 ra.0 ta.0 G1 F0.0 ra.1 L1.0 R1 B0.0 W0.0 D1 R0 sg.0 "
               "ta.1 F0.1 L1.1 D0 R1 X1 B0.1 X0 W0.1 D1 R0 sg.1 D0");
@@ -302,11 +308,31 @@ TEST(Lower, StagesOfAPipelineReceiveAhead) {
 
 TEST(Lower, ReplicasOfShardsReduceAndThenSum) {
     LoweringOptions options = one_stage(RecomputeMode::Selective);
-    options.sharded = true;
     options.stages = with_sums(options.stages);
     EXPECT_EQ(written(lower(schedule("1F1B", {1, 1, 1})[0], options).ops),
               "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 C1.0 B1.0 X1 W1.0 D2 S2 R1 B0.0 W0.0 D1 S1 R0 D0 S0 E2 "
               "E1 E0");
+}
+
+// Each set of unit 1 has its own collectives, which start together; the computations stay one.
+TEST(Lower, SetsOfAUnitHaveTheirOwnCollectives) {
+    LoweringOptions options{.stages = with_two_sets(with_shards(stages_of({1})))};
+    UnitSet& second = options.stages[0].sets[1][1];
+    const auto ops = [&] { return written(lower(schedule("1F1B", {1, 1, 1})[0], options).ops); };
+    const std::string one_set =
+        "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 B1.0 X1 W1.0 D2 R1 B0.0 W0.0 D1 R0 D0";
+    second = {.sharded = false, .summed = false};
+    EXPECT_EQ(ops(), one_set);
+    second = {.sharded = true, .summed = false};
+    EXPECT_EQ(ops(),
+              "G0 G1 G1' F0.0 X0 G2 F1.0 X1 X1' G1 G1' L2.0 R2 X2 B1.0 X1 X1' W1.0 D2 R1 R1' B0.0 W0.0 D1 "
+              "D1' R0 D0");
+    second = {.sharded = true, .summed = true};
+    EXPECT_EQ(ops(),
+              "G0 G1 G1' F0.0 X0 G2 F1.0 X1 X1' G1 G1' L2.0 R2 X2 B1.0 X1 X1' W1.0 D2 R1 R1' B0.0 W0.0 D1 "
+              "D1' S1' R0 D0 E1'");
+    second = {.sharded = false, .summed = true};
+    EXPECT_EQ(ops(), "G0 G1 F0.0 X0 G2 F1.0 X1 G1 L2.0 R2 X2 B1.0 X1 W1.0 S1' D2 R1 B0.0 W0.0 D1 R0 D0 E1'");
 }
 
 }  // namespace

@@ -157,7 +157,10 @@ using Units = std::vector<std::set<int>>;
 Units summed_units(const model::ModelSpec& spec, const MeshShape& mesh, const std::vector<int>& layers) {
     Units units;
     for (const StageUnits& stage : stage_units(place_parameters(spec, mesh, layers))) {
-        units.push_back(stage.summed_units);
+        std::set<int>& numbers = units.emplace_back();
+        for (int unit = 0; unit < std::ssize(stage.sets); ++unit) {
+            if (stage.sets[unit].at(0).summed) numbers.insert(unit);
+        }
     }
     return units;
 }

@@ -11,7 +11,7 @@ namespace {
 
 /// The parts of the first rank of `num_stages`, with one stage for each rank.
 Program program(int num_stages, int num_microbatches, bool sharded = false) {
-    const LoweringOptions options{.stages = stages_of(std::vector<int>(num_stages, 2)), .sharded = sharded};
+    const LoweringOptions options{.stages = with_shards(stages_of(std::vector<int>(num_stages, 2)), sharded)};
     const ScheduleShape shape{num_stages, num_stages, num_microbatches};
     return lower(transferred("1F1B", shape)[0], options);
 }

@@ -17,24 +17,43 @@ struct ProgramCase {
     LoweringOptions options;
 };
 
-/// `layers[s]` blocks on stage s, the embedding before them on the first, the head on the last.
+inline int num_units(const StageUnits& units) { return units.num_layers + units.has_head; }
+
+/// `layers[s]` blocks on stage s, the embedding before them on the first, the head on the last; each unit is
+/// one set.
 inline std::vector<StageUnits> stages_of(const std::vector<int>& layers) {
     std::vector<StageUnits> stages;
     for (const int count : layers) stages.push_back({.num_layers = count});
     stages.front().has_embedding = true;
     ++stages.front().num_layers;
     stages.back().has_head = true;
+    for (StageUnits& units : stages) units.sets.assign(num_units(units), {UnitSet()});
     return stages;
 }
 
-inline int num_units(const StageUnits& units) { return units.num_layers + units.has_head; }
-
-/// Returns the stages with gradients to sum over replicas in every unit.
-inline std::vector<StageUnits> with_sums(std::vector<StageUnits> stages) {
+/// Returns the stages with a second set in every block.
+inline std::vector<StageUnits> with_two_sets(std::vector<StageUnits> stages) {
     for (StageUnits& units : stages) {
-        for (int unit = 0; unit < num_units(units); ++unit) units.summed_units.insert(unit);
+        for (int unit = units.has_embedding; unit < units.num_layers; ++unit) units.sets[unit].resize(2);
     }
     return stages;
+}
+
+/// Returns the stages with this fact of every set.
+inline std::vector<StageUnits> with(bool UnitSet::*fact, std::vector<StageUnits> stages, bool holds = true) {
+    for (StageUnits& units : stages) {
+        for (auto& unit : units.sets) {
+            for (UnitSet& set : unit) set.*fact = holds;
+        }
+    }
+    return stages;
+}
+/// With weights that are sharded over several ranks, or gradients to sum over replicas.
+inline std::vector<StageUnits> with_shards(const std::vector<StageUnits>& stages, bool sharded = true) {
+    return with(&UnitSet::sharded, stages, sharded);
+}
+inline std::vector<StageUnits> with_sums(const std::vector<StageUnits>& stages) {
+    return with(&UnitSet::summed, stages);
 }
 
 /// Returns the stages with a tied table that the first and the last stage hold. REQUIRES: they are on two
@@ -130,7 +149,8 @@ inline const char* letters(UnitOpKind kind) {
     return "?";
 }
 
-/// "F1.0" is the forward of unit 1 for microbatch 0, "G2" the gather of unit 2, "sa.3" a transfer of
+/// "F1.0" is the forward of unit 1 for microbatch 0, "G2" the gather of unit 2, "G2'" that of its second set,
+/// "sa.3" a transfer of
 /// microbatch 3, ta and tg the ends of receives, ma and mg moves, D the end of a reduction, E that of a sum
 /// over ranks, st, rt and at the exchange of a tied table.
 inline std::string written(const std::vector<UnitOp>& ops) {
@@ -138,7 +158,7 @@ inline std::string written(const std::vector<UnitOp>& ops) {
     for (const UnitOp& op : ops) {
         if (!text.empty()) text += ' ';
         text += letters(op.kind);
-        if (op.unit >= 0) text += fmt::format("{}", op.unit);
+        if (op.unit >= 0) text += fmt::format("{}{}", op.unit, op.set > 0 ? "'" : "");
         if (op.microbatch >= 0) text += fmt::format(".{}", op.microbatch);
     }
     return text;

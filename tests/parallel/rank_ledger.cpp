@@ -77,7 +77,12 @@ RankLedger::RankLedger(int rank, const Program& program, const ScheduleShape& sh
     }
     for (const int stage : shape.stages().stages_of(rank)) {
         for (int i = 0; i < shape.num_microbatches; ++i) expect(stage, i, shape);
-        for (const int unit : options.stages[stage].summed_units) unsummed_.insert({stage, unit});
+        const auto& sets = options.stages[stage].sets;
+        for (int unit = 0; unit < std::ssize(sets); ++unit) {
+            for (int set = 0; set < std::ssize(sets[unit]); ++set) {
+                if (sets[unit][set].summed) unsummed_.insert({{stage, unit}, set});
+            }
+        }
         const int tied = options.stages[stage].tied_unit;
         for (const UnitOpKind kind :
              {UnitOpKind::SendTable, UnitOpKind::ReceiveTable, UnitOpKind::AddTable}) {
@@ -121,20 +126,20 @@ void RankLedger::expect(int stage, int microbatch, const ScheduleShape& shape) {
 }
 
 std::string RankLedger::enter(const UnitOp& op) {
-    const Unit unit{op.stage, op.unit};
+    const Set set{{op.stage, op.unit}, op.set};
     switch (op.kind) {
         case UnitOpKind::Gather:
-            return gather(unit);
+            return gather(set);
         case UnitOpKind::Release:
-            return release(unit);
+            return release(set);
         case UnitOpKind::Reduce:
-            return reduce(unit);
+            return reduce(set);
         case UnitOpKind::FinishReduce:
-            return finish_reduce(unit);
+            return finish_reduce(set);
         case UnitOpKind::Sum:
-            return sum(unit);
+            return sum(set);
         case UnitOpKind::FinishSum:
-            return finish_sum(unit);
+            return finish_sum(set);
         case UnitOpKind::SendTable:
         case UnitOpKind::ReceiveTable:
         case UnitOpKind::AddTable:
@@ -151,7 +156,6 @@ std::string RankLedger::enter(const UnitOp& op) {
 }
 
 std::string RankLedger::enter_work(const UnitOp& op) {
-    const Unit unit{op.stage, op.unit};
     if (open_.erase({op.kind, op.stage, op.unit, op.microbatch}) == 0) {
         return "it ran before, or is not this rank's to run";
     }
@@ -160,13 +164,29 @@ std::string RankLedger::enter_work(const UnitOp& op) {
             return "it needs the " + describe(needed) + " first";
         }
     }
-    if (options_.sharded && needs_weights(op, options_)) {
-        const auto weights = gathered_.find(unit);
-        if (weights == gathered_.end()) return "its weights are not gathered";
-        weights->second = true;
+    if (op.unit < 0) return "";  // a transfer
+    for (const Set& set : sharded_sets({op.stage, op.unit})) {
+        if (needs_weights(op, options_)) {
+            const auto weights = gathered_.find(set);
+            if (weights == gathered_.end()) return "its weights are not gathered";
+            weights->second = true;
+        }
+        if (makes_gradients(op.kind)) unreduced_.insert(set);
     }
-    if (makes_gradients(op.kind)) unreduced_.insert(unit);
     return "";
+}
+
+const UnitSet* RankLedger::find(const Set& set) const {
+    const auto sets = options_.stages[set.first.first].sets_of(set.first.second);
+    return std::cmp_less(set.second, sets.size()) ? &sets[set.second] : nullptr;
+}
+
+std::vector<RankLedger::Set> RankLedger::sharded_sets(const Unit& unit) const {
+    std::vector<Set> sharded;
+    for (int number = 0; const UnitSet* set = find({unit, number}); ++number) {
+        if (set->sharded) sharded.push_back({unit, number});
+    }
+    return sharded;
 }
 
 std::string RankLedger::use_slot(int slot, const Activations& own) {
@@ -196,69 +216,74 @@ std::string RankLedger::take(const UnitOp& op) {
     return is_under_way ? "" : "no such receive is under way";
 }
 
-std::string RankLedger::gather(const Unit& unit) {
-    if (!options_.sharded) return "weights are not sharded";
-    if (!gathered_.insert({unit, false}).second) return "the weights are gathered already";
-    max_gathered_ = std::max(max_gathered_, static_cast<int>(gathered_.size()));
+std::string RankLedger::gather(const Set& set) {
+    const UnitSet* known = find(set);
+    if (known == nullptr || !known->sharded) return "weights are not sharded";
+    if (!gathered_.insert({set, false}).second) return "the weights are gathered already";
+    std::set<Unit> units;
+    for (const auto& [gathered, used] : gathered_) units.insert(gathered.first);
+    max_gathered_ = std::max(max_gathered_, static_cast<int>(units.size()));
     return "";
 }
 
-std::string RankLedger::release(const Unit& unit) {
-    const auto weights = gathered_.find(unit);
+std::string RankLedger::release(const Set& set) {
+    const auto weights = gathered_.find(set);
     if (weights == gathered_.end()) return "the weights are not gathered";
     if (!weights->second) return "the weights were gathered for nothing";
     gathered_.erase(weights);
     return "";
 }
 
-std::string RankLedger::reduce(const Unit& unit) {
-    if (!options_.sharded) return "gradients are not sharded";
-    if (reducing_) return fmt::format("the reduction of unit {} is not finished", reducing_->second);
-    if (unreduced_.erase(unit) == 0) return "there is nothing to reduce";
-    reducing_ = unit;
+std::string RankLedger::reduce(const Set& set) {
+    const UnitSet* known = find(set);
+    if (known == nullptr || !known->sharded) return "gradients are not sharded";
+    for (const Set& other : reducing_) {
+        if (other.first != set.first || other == set)
+            return fmt::format("the reduction of unit {} is not finished", other.first.second);
+    }
+    if (unreduced_.erase(set) == 0) return "there is nothing to reduce";
+    reducing_.insert(set);
     return "";
 }
 
-std::string RankLedger::finish_reduce(const Unit& unit) {
-    if (reducing_ != unit) return "no such reduction is under way";
-    reducing_.reset();
-    return "";
+std::string RankLedger::finish_reduce(const Set& set) {
+    return reducing_.erase(set) == 0 ? "no such reduction is under way" : "";
 }
 
-bool RankLedger::has_all_gradients(const Unit& unit) const {
-    const auto& [stage, number] = unit;
+bool RankLedger::has_all_gradients(const Set& set) const {
+    const auto& [stage, number] = set.first;
     for (const UnitOpKind kind : {UnitOpKind::BackwardWeight, UnitOpKind::Loss}) {
         const auto next = open_.lower_bound({kind, stage, number, 0});
         if (next != open_.end() && *next < Work{kind, stage, number + 1, 0}) return false;
     }
-    return !options_.sharded || (!unreduced_.contains(unit) && reducing_ != unit);
+    return !unreduced_.contains(set) && !reducing_.contains(set);
 }
 
-std::string RankLedger::sum(const Unit& unit) {
-    if (!unsummed_.contains(unit)) return "there is nothing to sum over ranks, or it was summed before";
-    if (!has_all_gradients(unit)) return "its gradients are not complete";
+std::string RankLedger::sum(const Set& set) {
+    if (!unsummed_.contains(set)) return "there is nothing to sum over ranks, or it was summed before";
+    if (!has_all_gradients(set)) return "its gradients are not complete";
     // A tied table is the parameter of the embedding and of the head.
-    const bool embedding = unit == Unit{0, 0};
+    const bool embedding = set.first == Unit{0, 0};
     const Unit head{static_cast<int>(options_.stages.size()) - 1, options_.stages.back().num_layers};
-    if (embedding && !has_all_gradients(head)) {
+    if (embedding && !has_all_gradients({head, 0})) {
         return "the head's gradients are not complete";
     }
-    unsummed_.erase(unit);
-    summing_.insert(unit);
+    unsummed_.erase(set);
+    summing_.insert(set);
     return "";
 }
 
-std::string RankLedger::finish_sum(const Unit& unit) {
-    return summing_.erase(unit) == 0 ? "no such sum is under way" : "";
+std::string RankLedger::finish_sum(const Set& set) {
+    return summing_.erase(set) == 0 ? "no such sum is under way" : "";
 }
 
 std::string RankLedger::exchange_table(const UnitOp& op) {
-    const Unit unit{op.stage, op.unit};
+    const Set set{{op.stage, op.unit}, 0};
     if (open_.erase({op.kind, op.stage, op.unit, -1}) == 0)
         return "it ran before, or is not this rank's to run";
     if (op.kind == UnitOpKind::SendTable) {
-        if (!has_all_gradients(unit)) return "its gradients are not complete";
-        if (unsummed_.contains(unit) || summing_.contains(unit)) return "its gradients are not summed";
+        if (!has_all_gradients(set)) return "its gradients are not complete";
+        if (unsummed_.contains(set) || summing_.contains(set)) return "its gradients are not summed";
     } else if (op.kind == UnitOpKind::AddTable) {
         for (const UnitOpKind kind : {UnitOpKind::SendTable, UnitOpKind::ReceiveTable}) {
             if (open_.contains({kind, op.stage, op.unit, -1}))
@@ -274,17 +299,20 @@ std::string RankLedger::close() const {
         return "there is no " + describe({kind, stage, unit, microbatch});
     }
     if (!gathered_.empty()) {
-        return fmt::format("the weights of unit {} stay gathered", gathered_.begin()->first.second);
+        return fmt::format("the weights of unit {} stay gathered", gathered_.begin()->first.first.second);
     }
-    if (options_.sharded && !unreduced_.empty()) {
-        return fmt::format("the gradients of unit {} stay unreduced", unreduced_.begin()->second);
+    if (!unreduced_.empty()) {
+        return fmt::format("the gradients of unit {} stay unreduced", unreduced_.begin()->first.second);
     }
-    if (reducing_) return fmt::format("the reduction of unit {} is never finished", reducing_->second);
+    if (!reducing_.empty()) {
+        return fmt::format("the reduction of unit {} is never finished", reducing_.begin()->first.second);
+    }
     if (!unsummed_.empty()) {
-        return fmt::format("the gradients of unit {} stay without other ranks'", unsummed_.begin()->second);
+        return fmt::format("the gradients of unit {} stay without other ranks'",
+                           unsummed_.begin()->first.second);
     }
     if (!summing_.empty()) {
-        return fmt::format("the sum of unit {} is never finished", summing_.begin()->second);
+        return fmt::format("the sum of unit {} is never finished", summing_.begin()->first.second);
     }
     return "";
 }

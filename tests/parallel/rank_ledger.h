@@ -5,7 +5,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -33,6 +32,7 @@ class RankLedger {
   private:
     using Work = std::tuple<UnitOpKind, int, int, int>;  // kind, stage, unit, microbatch
     using Unit = std::pair<int, int>;                    // stage, unit
+    using Set = std::pair<Unit, int>;                    // unit, number of the set
     using Activations = std::pair<int, int>;             // stage, microbatch
 
     void expect(int stage, int microbatch, const ScheduleShape& shape);
@@ -40,14 +40,16 @@ class RankLedger {
     std::string use_slot(int slot, const Activations& own);
     std::string receive(const UnitOp& op);
     std::string take(const UnitOp& op);
-    std::string gather(const Unit& unit);
-    std::string release(const Unit& unit);
-    std::string reduce(const Unit& unit);
-    std::string finish_reduce(const Unit& unit);
-    std::string sum(const Unit& unit);
-    std::string finish_sum(const Unit& unit);
+    std::string gather(const Set& set);
+    std::string release(const Set& set);
+    std::string reduce(const Set& set);
+    std::string finish_reduce(const Set& set);
+    std::string sum(const Set& set);
+    std::string finish_sum(const Set& set);
     std::string exchange_table(const UnitOp& op);
-    bool has_all_gradients(const Unit& unit) const;
+    bool has_all_gradients(const Set& set) const;
+    const UnitSet* find(const Set& set) const;
+    std::vector<Set> sharded_sets(const Unit& unit) const;
 
     const LoweringOptions& options_;
     std::set<Work> open_;                     // operations that still have to run
@@ -55,11 +57,11 @@ class RankLedger {
     int num_slots_;
     std::map<int, Activations> slots_;    // by slot: the activations that it holds now
     std::map<Activations, int> slot_of_;  // the slot in which these activations are or were
-    std::map<Unit, bool> gathered_;       // units with gathered weights; true if an op has used them
-    std::set<Unit> unreduced_;            // units with gradients that no Reduce has taken yet
-    std::optional<Unit> reducing_;        // the unit whose reduction is under way
-    std::set<Unit> unsummed_;             // units that still need their sum over ranks
-    std::set<Unit> summing_;              // units whose sum over ranks is under way
+    std::map<Set, bool> gathered_;        // sets with gathered weights; true if an op has used them
+    std::set<Set> unreduced_;             // sets with gradients that no Reduce has taken yet
+    std::set<Set> reducing_;              // those sets of one unit whose reductions are under way
+    std::set<Set> unsummed_;              // sets that still need their sum over ranks
+    std::set<Set> summing_;               // sets whose sum over ranks is under way
     std::set<int> splits_head_;           // microbatches whose head has a BackwardWeight of its own
     /// The receives whose messages were not taken: whether of an activation, stage, microbatch.
     std::set<std::tuple<bool, int, int>> receiving_;

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "expect_error.h"
 #include "layout/param_spec.h"
+#include "parallel/placement.h"
 #include "parallel/unit_memory.h"
 #include "support/allocation_log.h"
 #include "support/communicator_double.h"
@@ -41,7 +42,8 @@ model::Place place_of(int number) { return {number, 1}; }
 layout::ParamSpec spec_of(size_t i, int num_shards) {
     layout::ParamSpec spec{
         .name = "p" + std::to_string(i), .shape = kShapes[i], .init = {layout::InitKind::Normal, 1.0}};
-    if (num_shards > 1) spec.cuts = {{layout::kShardAxes, 0, num_shards}};
+    spec.shards = kDenseShards;
+    if (num_shards > 1) spec.cuts = {{kDenseShards, 0, num_shards}};
     return spec;
 }
 
@@ -79,12 +81,12 @@ void PrintTo(const Types& types, std::ostream* out) { *out << types.name; }
 
 struct ShardedUnitTest : ::testing::TestWithParam<Types> {
     ShardedUnitTest() {
-        std::vector<ShardedUnit::Parameter> of_unit;
+        std::vector<ShardedSet::Parameter> of_unit;
         for (size_t i = 0; i < kShapes.size(); ++i) {
             parameters.push_back(make_parameter(spec_of(i, counted.size()), mesh, GetParam().precision));
             of_unit.push_back({place_of(static_cast<int>(i)), parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes), JoinedMemory(),
+        unit = std::make_unique<ShardedUnit>(of_unit, std::vector{&mesh.group(kDenseShards)}, JoinedMemory(),
                                              GetParam().reduce_after);
     }
 
@@ -160,8 +162,8 @@ TEST_P(ShardedUnitTest, GathersAgainAfterTheWeightsChanged) {
 
 TEST_P(ShardedUnitTest, GradientsBecomeTheRanksSum) {
     add_gradients(0);
-    if (unit->sharded()) unit->reduce();
-    unit->finish_reduce();
+    if (unit->sharded()) unit->sets()[0].reduce();
+    unit->sets()[0].finish_reduce();
     expect_gradients(1);
 }
 
@@ -169,27 +171,27 @@ TEST_P(ShardedUnitTest, ReductionsAccumulate) {
     for (const int round : {0, 1, 2}) {
         add_gradients(round);
         if (!unit->sharded()) continue;
-        unit->reduce();
-        unit->finish_reduce();
+        unit->sets()[0].reduce();
+        unit->sets()[0].finish_reduce();
     }
     expect_gradients(3);
 }
 
 TEST_P(ShardedUnitTest, GradientsAccumulateBeforeOneReduction) {
     for (const int round : {0, 1, 2}) add_gradients(round);
-    if (unit->sharded()) unit->reduce();
-    unit->finish_reduce();
+    if (unit->sharded()) unit->sets()[0].reduce();
+    unit->sets()[0].finish_reduce();
     expect_gradients(3);
 }
 
 // The next microbatch writes its gradients while the reduction of the last one is under way.
 TEST_P(ShardedUnitTest, GradientsOfTheNextMicrobatchMayComeDuringAReduction) {
     add_gradients(0);
-    if (unit->sharded()) unit->reduce();
+    if (unit->sharded()) unit->sets()[0].reduce();
     add_gradients(1);
-    unit->finish_reduce();
-    if (unit->sharded()) unit->reduce();
-    unit->finish_reduce();
+    unit->sets()[0].finish_reduce();
+    if (unit->sharded()) unit->sets()[0].reduce();
+    unit->sets()[0].finish_reduce();
     expect_gradients(2);
 }
 
@@ -197,8 +199,8 @@ TEST_P(ShardedUnitTest, LaunchesOnceForAllParametersAndOnOneRankNever) {
     if (unit->sharded()) unit->gather();
     unit->weights();
     add_gradients(0);
-    if (unit->sharded()) unit->reduce();
-    unit->finish_reduce();
+    if (unit->sharded()) unit->sets()[0].reduce();
+    unit->sets()[0].finish_reduce();
     const auto& log = submissions.log;
     ASSERT_EQ(log.size(), unit->sharded() ? 2 : 0);
     if (!unit->sharded()) return;
@@ -218,8 +220,8 @@ TEST_P(ShardedUnitTest, SumsHaveTheTypeOfTheGradientsWhereTheyLast) {
     }
     add_gradients(0);
     if (!unit->sharded()) return;
-    unit->reduce();
-    unit->finish_reduce();
+    unit->sets()[0].reduce();
+    unit->sets()[0].finish_reduce();
     EXPECT_EQ(submissions.log.back()[0].type, comm::element_type(precision.reduce));
 }
 
@@ -233,9 +235,9 @@ TEST_P(ShardedUnitTest, RoundingsAreNumberedByTheMicrobatch) {
     };
     if (unit->sharded()) {
         unit->gradients(3);
-        unit->reduce();
+        unit->sets()[0].reduce();
         unit->gradients(4);
-        unit->finish_reduce();
+        unit->sets()[0].finish_reduce();
         expect_next(parameters[0]->gradient(), 3, 1);
         return;
     }
@@ -248,7 +250,7 @@ TEST_P(ShardedUnitTest, RoundingsAreNumberedByTheMicrobatch) {
 
 TEST_P(ShardedUnitTest, ReductionNeedsEveryGradient) {
     unit->gradients();
-    if (unit->sharded()) EXPECT_ERROR(unit->reduce(), RunError, "p0 has no gradient to reduce");
+    if (unit->sharded()) EXPECT_ERROR(unit->sets()[0].reduce(), RunError, "p0 has no gradient to reduce");
     EXPECT_TRUE(submissions.log.empty());
 }
 
@@ -267,14 +269,14 @@ TEST_P(ShardedUnitTest, OneRankComputesWithTheParametersThemselves) {
 
 TEST_P(ShardedUnitTest, RefusesCallsInTheWrongOrder) {
     if (unit->sharded()) {
-        EXPECT_ERROR(unit->reduce(), RunError, "internal error");  // no gradients yet
+        EXPECT_ERROR(unit->sets()[0].reduce(), RunError, "internal error");  // no gradients yet
         unit->gather();
         EXPECT_ERROR(unit->gather(), RunError, "internal error");
         unit->weights();
     } else {
-        EXPECT_ERROR(unit->gather(), RunError, "internal error");
-        EXPECT_ERROR(unit->release(), RunError, "internal error");
-        EXPECT_ERROR(unit->reduce(), RunError, "internal error");
+        EXPECT_ERROR(unit->sets()[0].gather(), RunError, "internal error");
+        EXPECT_ERROR(unit->sets()[0].release(), RunError, "internal error");
+        EXPECT_ERROR(unit->sets()[0].reduce(), RunError, "internal error");
     }
 }
 
@@ -284,7 +286,7 @@ TEST(ReplicatedUnit, SumsItsParametersInPlaceInOneLaunch) {
     auto counted = submissions.recorded(world());
     comm::Mesh mesh(layout::resolve({.replicate = counted.size(), .shard = 1}, counted.size()), counted);
     std::vector<std::unique_ptr<ShardedParameter>> parameters;
-    std::vector<ShardedUnit::Parameter> of_unit;
+    std::vector<ShardedSet::Parameter> of_unit;
     const auto own = [&](size_t i, int rank) {
         return gradient_of(parameters[i]->spec(), rank, /*round=*/0, at::kFloat);
     };
@@ -293,17 +295,17 @@ TEST(ReplicatedUnit, SumsItsParametersInPlaceInOneLaunch) {
         of_unit.push_back({place_of(static_cast<int>(i)), parameters.back().get(),
                            i % 2 == 1 ? &mesh.group(layout::Axis::Replicate) : nullptr});
     }
-    ShardedUnit unit(of_unit, mesh.group(layout::kShardAxes));
-    unit.finish_sum();  // of nothing
-    EXPECT_ERROR(unit.sum(), RunError, "p1 has no gradient to sum");
+    ShardedUnit unit(of_unit, {&mesh.group(kDenseShards)});
+    unit.sets()[0].finish_sum();  // of nothing
+    EXPECT_ERROR(unit.sets()[0].sum(), RunError, "p1 has no gradient to sum");
     for (size_t i = 0; i < kShapes.size(); ++i) {
         parameters[i]->gradient().sum.copy_(own(i, counted.rank()));
         parameters[i]->gradient().empty = false;
     }
 
-    unit.sum();
-    EXPECT_ERROR(unit.sum(), RunError, "internal error");  // one at a time
-    unit.finish_sum();
+    unit.sets()[0].sum();
+    EXPECT_ERROR(unit.sets()[0].sum(), RunError, "internal error");  // one at a time
+    unit.sets()[0].finish_sum();
     for (size_t i = 0; i < kShapes.size(); ++i) {
         at::Tensor expected = own(i, counted.rank());
         for (int rank = 0; rank < counted.size(); ++rank) {
@@ -328,7 +330,7 @@ TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
     if (counted.size() > 1) spec.gradient.axes.add(layout::Axis::Replicate);
     const auto parameter = make_parameter(spec, mesh, kRounded);
     ShardedUnit unit({{place_of(0), parameter.get(), &mesh.group(layout::Axis::Replicate)}},
-                     mesh.group(layout::kShardAxes));
+                     {&mesh.group(kDenseShards)});
     at::Tensor expected = at::zeros(spec.shape, at::kDouble);
     for (int rank = 0; rank < counted.size(); ++rank) {
         const at::Tensor own = testing::RandomTensors(rank).normal(spec.shape, at::kFloat);
@@ -337,8 +339,8 @@ TEST(ReplicatedUnit, RoundsTheSumOfBf16GradientsAlikeOnAllRanks) {
     }
     parameter->gradient().count_gradient();
     const at::Tensor before = parameter->gradient().sum.clone();
-    unit.sum();
-    unit.finish_sum();
+    unit.sets()[0].sum();
+    unit.sets()[0].finish_sum();
     ASSERT_EQ(submissions.log.back()[0].type, ElementType::Float32);
 
     const at::Tensor& sum = parameter->gradient().sum;
@@ -397,13 +399,14 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
     JoinedUnitTest() {
         const std::vector<model::Parameter> declared = unit_parameters();
         UnitMemory memory(declared, mesh, GetParam());
-        std::vector<ShardedUnit::Parameter> of_unit;
+        std::vector<ShardedSet::Parameter> of_unit;
         for (int number = 0; const model::Parameter& each : declared) {
             parameters.push_back(
                 std::make_unique<ShardedParameter>(each.spec, mesh, memory.of(number++), kSeed));
             of_unit.push_back({each.place, parameters.back().get()});
         }
-        unit = std::make_unique<ShardedUnit>(of_unit, mesh.group(layout::kShardAxes), memory.joined());
+        unit =
+            std::make_unique<ShardedUnit>(of_unit, std::vector{&mesh.group(kDenseShards)}, memory.joined());
     }
 
     static std::vector<model::Parameter> unit_parameters() {
@@ -415,7 +418,8 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
                 place.push_back({{.name = "p" + std::to_string(number),
                                   .shape = {count, 3},
                                   .init = {layout::InitKind::Normal, 1.0}}});
-                if (world().size() > 1) place.back().spec.cuts = {{layout::kShardAxes, 0, world().size()}};
+                place.back().spec.shards = kDenseShards;
+                if (world().size() > 1) place.back().spec.cuts = {{kDenseShards, 0, world().size()}};
             }
             made.add(place);
         }
@@ -471,8 +475,8 @@ TEST_P(JoinedUnitTest, GradientsOfAJoinReachTheirParameters) {
         }
         gradients.joined.at(kQkv).copy_(whole_sum);
         if (unit->sharded()) {
-            unit->reduce();
-            unit->finish_reduce();
+            unit->sets()[0].reduce();
+            unit->sets()[0].finish_reduce();
         }
         const int times = unit->sharded() ? round * world().size() : 1;
         for (int64_t i = 1, begin = 0; i <= 3; ++i) {

@@ -23,14 +23,19 @@ ProgramCase random_case(std::mt19937& random) {
     for (int stage = 0; stage < ranks; ++stage) layers.push_back(1 + pick(3));
     std::vector<StageUnits> stages = stages_of(layers);
     if (pick(3) > 0) stages = with_sums(stages);
-    if (pick(3) == 0) stages[pick(ranks)].summed_units.erase(pick(3));
+    stages = with_shards(stages, pick(3) > 0);
+    if (pick(3) == 0) stages = with_two_sets(stages);
+    StageUnits& changed = stages[pick(ranks)];
+    for (UnitSet& set : changed.sets[pick(num_units(changed))]) {
+        if (pick(2) == 0) set.summed = !set.summed;
+        if (pick(2) == 0) set.sharded = !set.sharded;
+    }
     if (ranks > 1 && pick(2) == 0) stages = with_table(stages);
     const std::string schedule = std::vector{"1F1B", "GPipe", "InterleavedZeroBubble"}[pick(3)];
     const int microbatches = takes(schedule, 1, ranks, 1) ? 1 + pick(6) : ranks * (1 + pick(2));
     return {.schedule = schedule,
             .shape = {ranks, ranks, microbatches},
             .options = {.stages = stages,
-                        .sharded = pick(3) > 0,
                         .reshard = pick(2) == 0 ? Reshard::EveryPass : Reshard::Never,
                         .reduce_after = pick(2) == 0 ? ReduceAfter::Microbatch : ReduceAfter::Step,
                         .recompute = std::vector{RecomputeMode::None, RecomputeMode::Selective,
@@ -130,15 +135,15 @@ bool works(const UnitOp& op) {
 /// Whether `b` must not run before `a`, which is directly before it. The rule is written here a second time,
 /// without the simulator.
 bool depends(const UnitOp& b, const UnitOp& a, const LoweringOptions& options) {
-    const bool same_unit = a.stage == b.stage && a.unit == b.unit;
-    if (a.kind == FinishReduce && b.kind == Reduce) return true;
-    if (a.kind == Reduce && b.kind == FinishReduce) return same_unit;
+    const bool same_unit = a.stage == b.stage && a.unit == b.unit, same_set = same_unit && a.set == b.set;
+    if (a.kind == FinishReduce && b.kind == Reduce) return same_set || !same_unit;
+    if (a.kind == Reduce && b.kind == FinishReduce) return same_set;
     if (a.kind == Reduce && b.kind == BackwardWeight) return same_unit;  // else b's Reduce has nothing left
-    if (a.kind == FinishReduce && (b.kind == Sum || b.kind == SendTable)) return same_unit;
-    if (a.kind == Sum && b.kind == FinishSum) return same_unit;
+    if (a.kind == FinishReduce && (b.kind == Sum || b.kind == SendTable)) return same_set;
+    if (a.kind == Sum && b.kind == FinishSum) return same_set;
     if (a.kind == FinishSum && b.kind == SendTable) return same_unit;
     if (is_of_table(a.kind) && b.kind == AddTable) return true;
-    if (a.kind == Release && b.kind == Gather) return same_unit;
+    if (a.kind == Release && b.kind == Gather) return same_set;
     if (a.kind == Gather && works(b)) return same_unit && needs_weights(b, options);
     if (works(a) && b.kind == Release) return same_unit && needs_weights(a, options);
     if ((a.kind == BackwardWeight || a.kind == Loss) &&
@@ -298,7 +303,7 @@ TEST(SimulatorFaults, RecomputeWhereNothingWasDropped) {
 }
 
 TEST(SimulatorFaults, GatherHoistedOverItsOwnRelease) {
-    const ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = stages_of({3}), .sharded = true}};
+    const ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = with_shards(stages_of({3}))}};
     std::vector<Program> programs = programs_of(simulated);
     auto& ops = programs[0].ops;
     const auto release =
@@ -311,9 +316,9 @@ TEST(SimulatorFaults, GatherHoistedOverItsOwnRelease) {
 }
 
 TEST(SimulatorFaults, CollectivesOfAnUnshardedModel) {
-    ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = stages_of({1}), .sharded = true}};
+    ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = with_shards(stages_of({1}))}};
     std::vector<Program> programs = programs_of(simulated);
-    simulated.options.sharded = false;
+    simulated.options.stages = with_shards(stages_of({1}), false);
     EXPECT_TRUE(says(fault_of(programs, simulated), "Gather of stage 0 unit 0: weights are not sharded"));
     std::erase_if(programs[0].ops, [](const UnitOp& op) { return op.kind == Gather || op.kind == Release; });
     EXPECT_TRUE(says(fault_of(programs, simulated), "gradients are not sharded"));
@@ -322,7 +327,7 @@ TEST(SimulatorFaults, CollectivesOfAnUnshardedModel) {
 TEST(SimulatorFaults, SumsOfTheFirstMicrobatchsGradients) {
     ProgramCase simulated{"1F1B", {1, 1, 2}, {.stages = with_sums(stages_of({1}))}};
     for (const bool sharded : {false, true}) {
-        simulated.options.sharded = sharded;
+        simulated.options.stages = with_shards(simulated.options.stages, sharded);
         std::vector<Program> programs = programs_of(simulated);
         auto& ops = programs[0].ops;
         const auto of_block = [](UnitOpKind kind) {
@@ -339,7 +344,7 @@ TEST(SimulatorFaults, SumsOfTheFirstMicrobatchsGradients) {
 TEST(SimulatorFaults, SumsThatAreUnknownOrMissing) {
     ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = with_sums(stages_of({1}))}};
     std::vector<Program> programs = programs_of(simulated);
-    simulated.options.stages[0].summed_units.erase(2);
+    simulated.options.stages[0].sets[2][0].summed = false;
     EXPECT_TRUE(says(fault_of(programs, simulated), "Sum of stage 0 unit 2: there is nothing to sum"));
     simulated.options.stages = with_sums(simulated.options.stages);
     std::erase_if(programs[0].ops,
@@ -374,7 +379,7 @@ TEST(SimulatorFaults, ATablesGradientOutOfOrder) {
 }
 
 TEST(SimulatorFaults, AnEmbeddingsSumBeforeTheHeadsGradients) {
-    ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = with_sums(stages_of({1})), .sharded = true}};
+    ProgramCase simulated{"1F1B", {1, 1, 1}, {.stages = with_shards(with_sums(stages_of({1})))}};
     std::vector<Program> programs = programs_of(simulated);
     auto& ops = programs[0].ops;
     // The head is reduced last.

@@ -29,16 +29,25 @@ std::vector<std::vector<int>> layer_choices(int num_stages) {
 
 std::vector<LoweringOptions> policies(const std::vector<StageUnits>& stages) {
     std::vector<LoweringOptions> all;
-    const std::vector<StageUnits> replicas = with_sums(stages);
+    const std::vector<StageUnits> replicas = with_sums(stages), shards = with_shards(stages),
+                                  both = with_shards(replicas);
+    // A second set of each block with a group of its own: of more ranks than one or not, summed or not.
+    std::vector<StageUnits> unlike = with_two_sets(both);
+    for (StageUnits& units : unlike) {
+        for (size_t unit = 0; unit < units.sets.size(); ++unit) {
+            if (units.sets[unit].size() > 1)
+                units.sets[unit][1] = {.sharded = unit % 3 != 0, .summed = unit % 2 == 0};
+        }
+    }
     for (const RecomputeMode mode : {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full}) {
         all.push_back({.stages = stages, .recompute = mode});
         all.push_back({.stages = replicas, .recompute = mode});
         all.push_back({.stages = replicas, .recompute = mode, .sums_in_place = false});
         for (const Reshard reshard : {Reshard::EveryPass, Reshard::Never}) {
             for (const ReduceAfter after : {ReduceAfter::Microbatch, ReduceAfter::Step}) {
-                all.push_back({stages, /*sharded=*/true, reshard, after, mode});
-                all.push_back({replicas, /*sharded=*/true, reshard, after, mode});
-                all.push_back({replicas, /*sharded=*/true, reshard, after, mode, /*sums_in_place=*/false});
+                all.push_back({shards, reshard, after, mode});
+                all.push_back({both, reshard, after, mode});
+                all.push_back({unlike, reshard, after, mode, /*sums_in_place=*/false});
             }
         }
     }
@@ -57,10 +66,11 @@ void expect_memory(const Simulation& simulation, const ProgramCase& simulated, i
     int units = 0;
     for (const int stage : shape.stages().stages_of(rank)) units += num_units(options.stages[stage]);
     const int held = simulation.max_gathered[rank];
-    if (options.sharded && options.reshard == Reshard::Never) {
+    const bool sharded = options.stages.back().sets_of(options.stages.back().num_layers)[0].sharded;
+    if (sharded && options.reshard == Reshard::Never) {
         ASSERT_LE(held, units);
     } else {
-        ASSERT_EQ(held, options.sharded ? std::min(units, 2) : 0);
+        ASSERT_EQ(held, sharded ? std::min(units, 2) : 0);
     }
 }
 

@@ -10,6 +10,8 @@
 namespace argosy::preflight {
 namespace {
 
+constexpr layout::AxisSet kSpreadAxes = {layout::Axis::Shard, layout::Axis::Context};
+
 constexpr int kNodes = 2048, kRanksPerNode = 8;
 constexpr double kMostSeconds = 1.5;  // of a busy processor; they take 0.1 s on a quiet one
 
@@ -91,7 +93,7 @@ std::vector<StepOperation> simulated_operations() {
     const layout::MeshShape mesh{{1, 1, kSimulatedNodes, 1, kRanksPerNode}};
     const std::vector<StepLaunches> step = {
         {layout::Axis::Tensor, 1, comm::OpKind::AllGather, ElementType::BFloat16, 32 << 20, 64},
-        {layout::kShardAxes, 1, comm::OpKind::ReduceScatter, ElementType::Float32, 64 << 20, 32}};
+        {kSpreadAxes, 1, comm::OpKind::ReduceScatter, ElementType::Float32, 64 << 20, 32}};
     return step_operations(step, mesh, 256 << 20);
 }
 

@@ -15,6 +15,7 @@ namespace {
 
 using comm::OpKind;
 using layout::Axis;
+constexpr layout::AxisSet kShards = {Axis::Shard, Axis::Context};
 using Groups = std::vector<std::vector<int>>;
 
 constexpr size_t kPlenty = size_t{1} << 40;
@@ -22,10 +23,9 @@ constexpr size_t kPlenty = size_t{1} << 40;
 TEST(StepOperations, AreTheHeaviestOfEachCollectiveOverEachAxis) {
     const layout::MeshShape mesh{{1, 2, 2, 1, 1}};
     const std::vector<StepLaunches> traffic = {
-        {layout::kShardAxes, 1, OpKind::AllGather, ElementType::BFloat16, 5000, 1},  // the embedding, once
-        {layout::kShardAxes, 1, OpKind::AllGather, ElementType::BFloat16, 2000,
-         8},  // eight blocks carry more
-        {layout::kShardAxes, 1, OpKind::ReduceScatter, ElementType::Float32, 2000, 8},
+        {kShards, 1, OpKind::AllGather, ElementType::BFloat16, 5000, 1},  // the embedding, once
+        {kShards, 1, OpKind::AllGather, ElementType::BFloat16, 2000, 8},  // eight blocks carry more
+        {kShards, 1, OpKind::ReduceScatter, ElementType::Float32, 2000, 8},
         {Axis::Replicate, 1, OpKind::AllReduce, ElementType::Float32, 10001, 1},
     };
     const auto operations = step_operations(traffic, mesh, kPlenty);
@@ -44,7 +44,7 @@ TEST(StepOperations, AreTheHeaviestOfEachCollectiveOverEachAxis) {
 TEST(StepOperations, AreMeasuredUpToALimit) {
     const layout::MeshShape mesh{{1, 1, 4, 1, 1}};
     const std::vector<StepLaunches> traffic = {
-        {layout::kShardAxes, 1, OpKind::AllGather, ElementType::Float32, 1 << 20, 1}};
+        {kShards, 1, OpKind::AllGather, ElementType::Float32, 1 << 20, 1}};
     const auto operations = step_operations(traffic, mesh, 1 << 16);
     ASSERT_EQ(operations.size(), 1);
     EXPECT_EQ(operations[0].kind.bytes, 1 << 16);

@@ -19,8 +19,8 @@ using layout::MeshShape;
 layout::ParamSpec parameter(const MeshShape& mesh, const std::vector<int64_t>& shape, int dim, int parts) {
     layout::ParamSpec spec{.name = "w", .shape = shape};
     if (parts > 1) spec.cuts.push_back({Axis::Tensor, dim, parts});
-    const int num_shards = mesh.degree(layout::kShardAxes);
-    if (num_shards > 1) spec.cuts.push_back({layout::kShardAxes, 0, num_shards});
+    const int num_shards = mesh.degree(parallel::kDenseShards);
+    if (num_shards > 1) spec.cuts.push_back({parallel::kDenseShards, 0, num_shards});
     return spec;
 }
 

@@ -148,10 +148,11 @@ int count(const std::vector<parallel::UnitOp>& ops, parallel::UnitOpKind kind) {
 TEST(StepCalls, ProgramsHoldTheGathersAndReductionsExpected) {
     constexpr int kNumMicrobatches = 4;
     for (const Reshard reshard : {Reshard::EveryPass, Reshard::Never}) {
-        const parallel::LoweringOptions options{
-            .stages = {{.num_layers = 1 + kNumBlocks, .has_embedding = true, .has_head = true}},
-            .sharded = true,
-            .reshard = reshard};
+        const parallel::LoweringOptions options{.stages = {{.num_layers = 1 + kNumBlocks,
+                                                            .has_embedding = true,
+                                                            .has_head = true,
+                                                            .sets = {kNumUnits, {{.sharded = true}}}}},
+                                                .reshard = reshard};
         const auto ops =
             parallel::lower(parallel::schedule("1F1B", {1, 1, kNumMicrobatches})[0], options).ops;
         EXPECT_EQ(count(ops, parallel::UnitOpKind::Gather), gathers(reshard, kNumMicrobatches).launches);

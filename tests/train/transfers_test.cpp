@@ -46,7 +46,6 @@ parallel::Program program_of(const Layout& layout, TinyRun& run, int num_microba
         parallel::place_parameters(run.trainer().model().spec(), mesh.shape(), layout.stage_layers,
                                    parallel::stage_order(layout.schedule));
     const parallel::LoweringOptions options{.stages = parallel::stage_units(placement),
-                                            .sharded = mesh.degree(layout::kShardAxes) > 1,
                                             .reshard = layout.reshard,
                                             .reduce_after = parallel::ReduceAfter::Step};
     const parallel::StageMap& stages = placement.stages;

@@ -33,9 +33,7 @@ class AxisSet {
     unsigned bits_ = 0;
 };
 
-/// kShardAxes: the shards of a parameter are spread over these axes. kDataAxes: ranks with different
-/// coordinates on these axes read different data.
-inline constexpr AxisSet kShardAxes = {Axis::Shard, Axis::Context};
+/// Ranks with different coordinates on these axes read different data.
 inline constexpr AxisSet kDataAxes = {Axis::Replicate, Axis::Shard};
 
 using Coordinates = std::array<int, kNumAxes>;

@@ -44,8 +44,11 @@ struct ParamSpec {
     bool is_matrix = true;  // matrices get weight decay by default
     /// The pipeline ranks that hold the parameter, each once; two for a tied table on two ranks.
     std::vector<int> pipeline_ranks = {0};
-    std::vector<Cut> cuts = {};  // in order: the tensor axis first, then the shard axes
-    PartialSum gradient = {};    // the sum that remains after the reduce-scatter over the shard axes
+    std::vector<Cut> cuts = {};  // in order: the tensor axis first, then `shards`
+    /// The axes whose ranks share the rows: a layer computes with weights that were gathered over them, and
+    /// its gradients are reduced and scattered over them.
+    AxisSet shards = {};
+    PartialSum gradient = {};  // the sum that remains after that
 };
 
 /// The slab that the rank at `coordinates` holds after the first `num_cuts` cuts (-1: all).

@@ -46,6 +46,9 @@ struct Parameter {
     bool is_table = false;
     /// The place of its join, or its own.
     Place place = {};
+    /// The number of its set in the unit, from 0: of the parameters that are sharded over the same ranks, and
+    /// are gathered and reduced together. The same for all of a join; a table is in set 0.
+    int set = 0;
 };
 
 /// Collects the parameters of a unit, which its layers declare.

@@ -246,10 +246,12 @@ HeldBytes held_bytes(parallel::ParallelModel& model, const train::AdamW& optimiz
     }
     for (const auto& [first, second] : optimizer.moments())
         held.moments += num_bytes(first) + num_bytes(second);
-    for (const parallel::Stage& stage : model.stages()) {
-        for (const parallel::ShardedUnit& unit : stage.units) {
-            held.gathered += unit.gathered_bytes();
-            held.gradients += unit.gradient_bytes();
+    for (parallel::Stage& stage : model.stages()) {
+        for (parallel::ShardedUnit& unit : stage.units) {
+            for (const parallel::ShardedSet& set : unit.sets()) {
+                held.gathered += set.gathered_bytes();
+                held.gradients += set.gradient_bytes();
+            }
         }
     }
     return held;

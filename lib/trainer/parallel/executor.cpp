@@ -139,9 +139,9 @@ void Executor::run_op(const UnitOp& op) {
     Stage& stage = stage_of(op);
     switch (op.kind) {
         case UnitOpKind::Gather:
-            return stage.units[op.unit].gather();
+            return stage.units[op.unit].sets()[op.set].gather();
         case UnitOpKind::Release:
-            return stage.units[op.unit].release();
+            return stage.units[op.unit].sets()[op.set].release();
         case UnitOpKind::Forward:
             return forward(op, stage, slot_of(op));
         case UnitOpKind::Loss:
@@ -157,19 +157,19 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::BackwardWeight:
             return backward_weight(op, stage, slot_of(op));
         case UnitOpKind::Reduce:
-            return stage.units[op.unit].reduce();
+            return stage.units[op.unit].sets()[op.set].reduce();
         case UnitOpKind::FinishReduce:
-            return stage.units[op.unit].finish_reduce();
+            return stage.units[op.unit].sets()[op.set].finish_reduce();
         case UnitOpKind::Sum:
-            return stage.units[op.unit].sum();
+            return stage.units[op.unit].sets()[op.set].sum();
         case UnitOpKind::FinishSum:
-            return stage.units[op.unit].finish_sum();
+            return stage.units[op.unit].sets()[op.set].finish_sum();
         case UnitOpKind::SendTable:
-            return stage.units[op.unit].send_table(activations_);
+            return stage.units[op.unit].sets()[op.set].send_table(activations_);
         case UnitOpKind::ReceiveTable:
-            return stage.units[op.unit].receive_table(activations_);
+            return stage.units[op.unit].sets()[op.set].receive_table(activations_);
         case UnitOpKind::AddTable:
-            return stage.units[op.unit].add_table();
+            return stage.units[op.unit].sets()[op.set].add_table();
         case UnitOpKind::SendActivation:
             return send(activations_, slot_of(op).stream, op.stage + 1);
         case UnitOpKind::SendGradient:

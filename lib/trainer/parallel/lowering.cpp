@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -14,9 +15,27 @@ namespace argosy::parallel {
 namespace {
 
 using Ops = std::vector<UnitOp>;
-using UnitKey = std::pair<int, int>;  // stage, unit
+using UnitKey = std::pair<int, int>;     // stage, unit
+using SetKey = std::pair<UnitKey, int>;  // unit, number of the set
 
 UnitKey unit_of(const UnitOp& op) { return {op.stage, op.unit}; }
+
+/// An operation of a set of the unit.
+UnitOp of_set(UnitOpKind kind, UnitKey unit, int set) {
+    return {.kind = kind, .stage = unit.first, .unit = unit.second, .microbatch = -1, .set = set};
+}
+
+/// The operations of those sets of the unit for which `fact` holds.
+Ops of_sets(UnitOpKind kind, UnitKey unit, bool UnitSet::*fact, const LoweringOptions& options) {
+    Ops ops;
+    for (int number = 0; const UnitSet& set : options.stages[unit.first].sets_of(unit.second)) {
+        if (set.*fact) ops.push_back(of_set(kind, unit, number));
+        ++number;
+    }
+    return ops;
+}
+
+void append(Ops& ops, const Ops& more) { ops.insert(ops.end(), more.begin(), more.end()); }
 
 // Facts about a kind, one bit each. The last is a permission: it is safe to leave it out.
 constexpr unsigned kReadsWeights = 1 << 0;    // of its unit; for BackwardInput see needs_weights()
@@ -127,7 +146,31 @@ bool done_with_weights(const Ops& ops, size_t i, const LoweringOptions& options,
            unit_of(ops[i + 1]) != unit_of(ops[i]);
 }
 
+/// The positions from which on the gradients of each set need nothing more of this rank but their sum.
+std::map<SetKey, size_t> positions_of_complete_gradients(const Ops& ops, const LoweringOptions& options) {
+    std::map<SetKey, size_t> complete;
+    for (size_t i = 0; i < ops.size(); ++i) {
+        if (ops[i].kind == UnitOpKind::FinishReduce) complete[{unit_of(ops[i]), ops[i].set}] = i;
+        if (!makes_gradients(ops[i].kind)) continue;
+        const auto sets = options.stages[ops[i].stage].sets_of(ops[i].unit);
+        for (int set = 0; set < std::ssize(sets); ++set) complete[{unit_of(ops[i]), set}] = i;
+    }
+    // The embedding's sum may include the gradient that the head adds to a tied table.
+    const auto embedding = complete.find({{0, 0}, 0});
+    const auto last_stage = static_cast<int>(options.stages.size()) - 1;
+    const auto head = complete.find({{last_stage, options.stages[last_stage].num_layers}, 0});
+    if (embedding != complete.end() && head != complete.end()) {
+        embedding->second = std::max(embedding->second, head->second);
+    }
+    return complete;
+}
+
 }  // namespace
+
+std::span<const UnitSet> StageUnits::sets_of(int unit) const {
+    if (std::cmp_less(unit, sets.size())) return sets[unit];
+    return {};
+}
 
 ReduceAfter reduce_after(const layout::MeshShape& mesh) {
     return mesh.degree(layout::Axis::Pipeline) > 1 ? ReduceAfter::Step : ReduceAfter::Microbatch;
@@ -160,7 +203,7 @@ Ops insert_recompute(const Ops& ops, const LoweringOptions& options) {
 Ops insert_gathers(const Ops& ops, const LoweringOptions& options) {
     const auto uses = [&](const UnitOp& op) { return needs_weights(op, options); };
     const auto last_use = last_positions(ops, uses);
-    std::map<UnitKey, bool> gathered;
+    std::set<UnitKey> gathered;
     Ops result;
     for (size_t i = 0; i < ops.size(); ++i) {
         const UnitOp& op = ops[i];
@@ -168,72 +211,58 @@ Ops insert_gathers(const Ops& ops, const LoweringOptions& options) {
             result.push_back(op);
             continue;
         }
-        bool& present = gathered[unit_of(op)];
-        if (!std::exchange(present, true)) result.push_back({UnitOpKind::Gather, op.stage, op.unit, -1});
+        const auto of_sharded = [&](UnitOpKind kind) {
+            return of_sets(kind, unit_of(op), &UnitSet::sharded, options);
+        };
+        if (gathered.insert(unit_of(op)).second) append(result, of_sharded(UnitOpKind::Gather));
         result.push_back(op);
         if (done_with_weights(ops, i, options, last_use)) {
-            result.push_back({UnitOpKind::Release, op.stage, op.unit, -1});
-            present = false;
+            append(result, of_sharded(UnitOpKind::Release));
+            gathered.erase(unit_of(op));
         }
     }
     return result;
 }
 
-// At most one reduction is under way at a time: it runs beside the backward of the next unit, whose own
-// reduction waits for it first.
-Ops insert_reductions(const Ops& ops, ReduceAfter after) {
+// The reductions of at most one unit are under way at a time: they run beside the backward of the next unit,
+// whose own reductions wait for them first.
+Ops insert_reductions(const Ops& ops, const LoweringOptions& options) {
     const auto last_gradient = last_positions(ops, [](const UnitOp& op) { return makes_gradients(op.kind); });
-    std::optional<UnitOp> unfinished;
-    Ops result;
-    const auto finish = [&] {
-        if (unfinished) result.push_back(*std::exchange(unfinished, std::nullopt));
-    };
+    Ops result, finishes;
     for (size_t i = 0; i < ops.size(); ++i) {
         const UnitOp& op = ops[i];
         result.push_back(op);
         if (!makes_gradients(op.kind)) continue;
-        if (after == ReduceAfter::Step && last_gradient.at(unit_of(op)) != i) continue;
-        finish();
-        result.push_back({UnitOpKind::Reduce, op.stage, op.unit, -1});
-        unfinished = UnitOp{UnitOpKind::FinishReduce, op.stage, op.unit, -1};
+        if (options.reduce_after == ReduceAfter::Step && last_gradient.at(unit_of(op)) != i) continue;
+        append(result, std::exchange(finishes, {}));
+        append(result, of_sets(UnitOpKind::Reduce, unit_of(op), &UnitSet::sharded, options));
+        finishes = of_sets(UnitOpKind::FinishReduce, unit_of(op), &UnitSet::sharded, options);
     }
-    finish();
+    append(result, finishes);
     return result;
 }
 
-// A unit's gradients are complete after the last microbatch has added to them and, if they are sharded, after
+// A set's gradients are complete after the last microbatch has added to them and, if they are sharded, after
 // their last reduction. No computation reads the sums. If they are made in place, all waits are at the end of
 // the program, where a late rank delays no computation. Otherwise a sum waits for the sum before it, so that
-// copies of only one unit's gradients exist at a time.
+// copies of only one set's gradients exist at a time.
 Ops insert_sums(const Ops& ops, const LoweringOptions& options) {
-    auto complete = last_positions(ops, [](const UnitOp& op) {
-        return makes_gradients(op.kind) || op.kind == UnitOpKind::FinishReduce;
-    });
-    // The embedding's sum may include the gradient that the head adds to a tied table.
-    const auto embedding = complete.find({0, 0});
-    const auto last_stage = static_cast<int>(options.stages.size()) - 1;
-    const auto head = complete.find({last_stage, options.stages[last_stage].num_layers});
-    if (embedding != complete.end() && head != complete.end()) {
-        embedding->second = std::max(embedding->second, head->second);
-    }
-    std::multimap<size_t, UnitKey> complete_at;
-    for (const auto& [unit, position] : complete) complete_at.insert({position, unit});
+    const auto complete = positions_of_complete_gradients(ops, options);
+    std::multimap<size_t, SetKey> complete_at;
+    for (const auto& [set, position] : complete) complete_at.insert({position, set});
 
     Ops result, finishes;
     for (size_t i = 0; i < ops.size(); ++i) {
         result.push_back(ops[i]);
         for (auto [next, end] = complete_at.equal_range(i); next != end; ++next) {
-            const auto [stage, unit] = next->second;
-            if (!options.stages[stage].summed_units.contains(unit)) continue;
-            if (!options.sums_in_place) {
-                result.insert(result.end(), finishes.begin(), finishes.end());
-                finishes.clear();
-            }
-            result.push_back({UnitOpKind::Sum, stage, unit, -1});
-            finishes.push_back({UnitOpKind::FinishSum, stage, unit, -1});
+            const auto& [unit, set] = next->second;
+            if (!options.stages[unit.first].sets_of(unit.second)[set].summed) continue;
+            if (!options.sums_in_place) append(result, std::exchange(finishes, {}));
+            result.push_back(of_set(UnitOpKind::Sum, unit, set));
+            finishes.push_back(of_set(UnitOpKind::FinishSum, unit, set));
         }
     }
-    result.insert(result.end(), finishes.begin(), finishes.end());
+    append(result, finishes);
     return result;
 }
 
@@ -267,22 +296,27 @@ Ops insert_table_exchange(const Ops& ops, const LoweringOptions& options) {
 
 // G0 F0 R0 G1 F1 R1 G2 ... becomes G0 G1 F0 R0 G2 F1 R1 ..., where G is Gather, F is Forward and R is
 // Release. Each gather moves to the old position of the gather before it, and runs while that gather's unit
-// computes. Invariants:
+// computes. The gathers of a unit's sets move together. Invariants:
 // 1. At most two units' weights are gathered at a time (for Reshard::EveryPass).
 // 2. A gather never moves before the Release of the same unit.
 Ops hoist_gathers(const Ops& ops) {
     Ops result;
-    size_t gather_before = 0;  // in `result`: the old position of the gather before
-    for (const UnitOp& op : ops) {
+    size_t gather_before = 0;  // in `result`: the old position of the gathers before
+    for (size_t first = 0, count = 1; first < ops.size(); first += count, count = 1) {
+        const UnitOp& op = ops[first];
         if (op.kind != UnitOpKind::Gather) {
             result.push_back(op);
             continue;
         }
+        const auto is_of_unit = [&](const UnitOp& other, UnitOpKind kind) {
+            return other.kind == kind && unit_of(other) == unit_of(op);
+        };
+        while (first + count < ops.size() && is_of_unit(ops[first + count], UnitOpKind::Gather)) ++count;
         size_t position = gather_before;
         for (size_t i = gather_before; i < result.size(); ++i) {
-            if (result[i].kind == UnitOpKind::Release && unit_of(result[i]) == unit_of(op)) position = i + 1;
+            if (is_of_unit(result[i], UnitOpKind::Release)) position = i + 1;
         }
-        result.insert(result.begin() + static_cast<std::ptrdiff_t>(position), op);
+        result.insert(result.begin() + static_cast<std::ptrdiff_t>(position), &op, &op + count);
         gather_before = result.size();
     }
     return result;
@@ -325,11 +359,9 @@ Program assign_slots(const Ops& ops) {
 Program lower(const std::vector<Action>& actions, const LoweringOptions& options) {
     Ops ops = expand_units(actions, options);
     ops = insert_recompute(ops, options);
-    if (options.sharded) {
-        ops = insert_gathers(ops, options);
-        ops = insert_reductions(ops, options.reduce_after);
-        ops = hoist_gathers(ops);
-    }
+    ops = insert_gathers(ops, options);
+    ops = insert_reductions(ops, options);
+    ops = hoist_gathers(ops);
     ops = insert_sums(ops, options);
     ops = insert_table_exchange(ops, options);
     Program program = assign_slots(ops);
@@ -341,6 +373,7 @@ Program lower(const std::vector<Action>& actions, const LoweringOptions& options
 std::string describe(const UnitOp& op) {
     std::string text = fmt::format("{} of stage {}", row_of(op.kind).name, op.stage);
     if (op.unit >= 0) text += fmt::format(" unit {}", op.unit);
+    if (op.set > 0) text += fmt::format(" set {}", op.set);
     if (op.microbatch >= 0) text += fmt::format(" microbatch {}", op.microbatch);
     return text;
 }

@@ -3,7 +3,7 @@
 // lists of all ranks against each other without running them.
 #pragma once
 
-#include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +15,7 @@ namespace argosy::parallel {
 
 /// The small operations of a rank's program. lowering.cpp has a table of facts about them.
 enum class UnitOpKind {
-    Gather,             // start to all-gather a unit's weights
+    Gather,             // start to all-gather a set's weights
     Release,            // free the gathered weights
     Forward,            // one layer
     Loss,               // the head: loss, input gradient and its own weights' gradients in one operation
@@ -24,9 +24,9 @@ enum class UnitOpKind {
     Recompute,          // compute again the activations that a layer's forward did not keep
     BackwardInput,      // the gradient of a layer's input
     BackwardWeight,     // the gradients of a layer's weights
-    Reduce,             // start to reduce-scatter a unit's gradients over the shards
+    Reduce,             // start to reduce-scatter a set's gradients over the shards
     FinishReduce,       // wait for the reduce-scatter
-    Sum,                // start to all-reduce a unit's gradients of the step over replicas and tensor axis
+    Sum,                // start to all-reduce a set's gradients of the step over replicas and tensor axis
     FinishSum,          // wait for the all-reduce
     SendTable,          // start to send the gradient of a tied table to the other stage that holds the table
     ReceiveTable,       // start to receive that stage's gradient of the table
@@ -49,10 +49,12 @@ struct UnitOp {
     int microbatch;        // -1 for gathers, releases, reductions, sums and tables
     int slot = -1;         // number of the slot that holds the microbatch's activations; -1: the op uses none
     int source_slot = -1;  // of a move: the slot that gives the data
+    int set = 0;           // of gathers, releases, reductions and sums: the number of the set in the unit
     bool operator==(const UnitOp&) const = default;
 };
 
-/// The text for messages: "Forward of stage 1 unit 2 microbatch 3".
+/// The text for messages: "Forward of stage 1 unit 2 microbatch 3", "Sum of stage 1 unit 2 set 1" (the first
+/// set is not named).
 std::string describe(const UnitOp& op);
 
 /// Whether operations of this kind add to their unit's gradients.
@@ -80,18 +82,25 @@ enum class ReduceAfter { Microbatch, Step };
 /// After the step in a pipeline, where the microbatches of a unit are far apart; else after each microbatch.
 ReduceAfter reduce_after(const layout::MeshShape& mesh);
 
+/// A set of a unit's parameters (placement.h), as far as the passes need it.
+struct UnitSet {
+    bool sharded = false;  // over more than one rank
+    bool summed = false;   // has gradients to sum over ranks
+};
+
 /// The units of one stage, as far as the passes need them.
 struct StageUnits {
-    int num_layers = 0;               // units 0 .. num_layers-1: blocks, and on the first stage the embedding
-    bool has_embedding = false;       // unit 0
-    bool has_head = false;            // unit num_layers
-    std::set<int> summed_units = {};  // units with gradients to sum over ranks: see placement.h
-    int tied_unit = -1;               // the unit with a tied table that another rank's stage holds too
+    int num_layers = 0;          // units 0 .. num_layers-1: blocks, and on the first stage the embedding
+    bool has_embedding = false;  // unit 0
+    bool has_head = false;       // unit num_layers
+    int tied_unit = -1;          // the unit with a tied table that another rank's stage holds too
+    std::vector<std::vector<UnitSet>> sets = {};  // by unit
+
+    std::span<const UnitSet> sets_of(int unit) const;  // none, if `sets` does not say
 };
 
 struct LoweringOptions {
     std::vector<StageUnits> stages;  // by number; those of other ranks have no effect
-    bool sharded = false;            // weights are sharded over more than one rank
     Reshard reshard = Reshard::EveryPass;
     ReduceAfter reduce_after = ReduceAfter::Microbatch;
     model::RecomputeMode recompute = model::RecomputeMode::None;
@@ -114,12 +123,11 @@ struct Program {
 /// Runs all passes. `actions`: of one rank, with its transfers (parallel/transfers.h).
 Program lower(const std::vector<Action>& actions, const LoweringOptions& options);
 
-// The passes, in the order in which lower() calls them. insert_gathers, insert_reductions and hoist_gathers
-// run for sharded weights only.
+// The passes, in the order in which lower() calls them.
 std::vector<UnitOp> expand_units(const std::vector<Action>& actions, const LoweringOptions& options);
 std::vector<UnitOp> insert_recompute(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> insert_gathers(const std::vector<UnitOp>& ops, const LoweringOptions& options);
-std::vector<UnitOp> insert_reductions(const std::vector<UnitOp>& ops, ReduceAfter after);
+std::vector<UnitOp> insert_reductions(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> hoist_gathers(const std::vector<UnitOp>& ops);
 std::vector<UnitOp> insert_sums(const std::vector<UnitOp>& ops, const LoweringOptions& options);
 std::vector<UnitOp> insert_table_exchange(const std::vector<UnitOp>& ops, const LoweringOptions& options);

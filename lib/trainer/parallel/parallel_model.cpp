@@ -72,7 +72,9 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
     const std::set<int> summed = summed_parameters(placement, unit);
     const auto recipes = recipes_of(declared, casts_, mesh.shape());
     UnitMemory memory(declared, mesh, precision_, use, kept_in_float8(declared, recipes, casts_));
-    std::vector<ShardedUnit::Parameter> parameters;
+    std::vector<ShardedSet::Parameter> parameters;
+    std::vector<comm::Communicator*> groups;
+    for (const layout::AxisSet shards : shards_of_sets(declared)) groups.push_back(&mesh.group(shards));
     for (int number = 0; const model::Parameter& each : declared) {
         // Tied embedding and head share one parameter if they are on one rank.
         ShardedParameter* parameter = find(each.spec.name);
@@ -83,11 +85,10 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
             parameter = parameters_.back().get();
         }
         comm::Communicator* summed_over = summed.contains(number++) ? &sum_group(mesh, each.spec) : nullptr;
-        parameters.push_back({each.place, parameter, summed_over});
+        parameters.push_back({each.place, parameter, summed_over, each.set});
     }
     stage(placement.unit_stage[unit])
-        .units.emplace_back(std::move(parameters), mesh.group(layout::kShardAxes), memory.joined(),
-                            reduce_after(mesh.shape()), recipes);
+        .units.emplace_back(parameters, groups, memory.joined(), reduce_after(mesh.shape()), recipes);
 }
 
 void ParallelModel::refresh_float8() {

@@ -3,6 +3,7 @@
 // layers and the parameters. The layers communicate through a TensorAxis and a ContextAxis.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,7 +31,7 @@ struct Stage {
     int number = 0;
     std::vector<std::unique_ptr<model::Layer>> layers;
     std::optional<model::Head> head;
-    std::vector<ShardedUnit> units;  // one for each layer, then the head's
+    std::deque<ShardedUnit> units;  // one for each layer, then the head's; the units cannot be moved
 
     bool is_head(int unit) const { return std::cmp_equal(unit, layers.size()); }
 };

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
+#include <ranges>
 
 #include "base/error.h"
 #include "model/units.h"
@@ -60,8 +62,13 @@ void split_for_tensor_parallel(Parameter& parameter, int degree) {
 }
 
 void shard(Parameter& parameter, const MeshShape& mesh) {
-    const int degree = mesh.degree(layout::kShardAxes);
-    if (degree > 1) parameter.spec.cuts.push_back({layout::kShardAxes, 0, degree});
+    parameter.spec.shards = kDenseShards;
+    const int degree = mesh.degree(kDenseShards);
+    if (degree > 1) parameter.spec.cuts.push_back({kDenseShards, 0, degree});
+}
+
+bool is_sharded(const layout::ParamSpec& spec) {
+    return std::ranges::find(spec.cuts, spec.shards, &layout::Cut::axes) != spec.cuts.end();
 }
 
 void replicate(Parameter& parameter, const MeshShape& mesh) {
@@ -101,6 +108,17 @@ ModelPlacement place_parameters(const ModelSpec& spec, const MeshShape& mesh,
     return placement;
 }
 
+std::vector<layout::AxisSet> shards_of_sets(const std::vector<Parameter>& unit) {
+    std::map<int, layout::AxisSet> shards;
+    for (const Parameter& parameter : unit) {
+        const layout::AxisSet known = shards.emplace(parameter.set, parameter.spec.shards).first->second;
+        ARGOSY_CHECK(known == parameter.spec.shards, "{} is sharded over other axes than its set",
+                     parameter.spec.name);
+    }
+    const auto axes = std::views::values(shards);
+    return {axes.begin(), axes.end()};
+}
+
 std::set<int> summed_parameters(const ModelPlacement& placement, size_t unit) {
     std::set<int> summed;
     for (int number = 0; const Parameter& parameter : placement.units[unit]) {
@@ -113,12 +131,14 @@ std::set<int> summed_parameters(const ModelPlacement& placement, size_t unit) {
 
 std::vector<StageUnits> stage_units(const ModelPlacement& placement) {
     std::vector<StageUnits> stages(placement.unit_stage.back() + 1);
-    std::vector<int> num_units(stages.size());
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         const int stage = placement.unit_stage[unit];
-        const int number = num_units[stage]++;
         if (unit + 1 < placement.units.size()) ++stages[stage].num_layers;
-        if (!summed_parameters(placement, unit).empty()) stages[stage].summed_units.insert(number);
+        const std::vector<Parameter>& parameters = placement.units[unit];
+        std::vector<UnitSet>& sets = stages[stage].sets.emplace_back(shards_of_sets(parameters).size());
+        for (const Parameter& each : parameters) sets[each.set].sharded |= is_sharded(each.spec);
+        for (const int number : summed_parameters(placement, unit))
+            sets[parameters[number].set].summed = true;
     }
     stages.front().has_embedding = true;
     stages.back().has_head = true;

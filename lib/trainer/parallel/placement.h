@@ -15,6 +15,9 @@
 
 namespace argosy::parallel {
 
+/// The axes over which the parameters of dense layers are sharded.
+inline constexpr layout::AxisSet kDenseShards = {layout::Axis::Shard, layout::Axis::Context};
+
 /// The parameters of every unit of the model (embedding, blocks, head) with their placement, and the pipeline
 /// stage of each unit.
 struct ModelPlacement {
@@ -30,6 +33,10 @@ struct ModelPlacement {
 /// Throws UserError if the mesh cannot hold the model (heads that do not divide, ...).
 ModelPlacement place_parameters(const model::ModelSpec& spec, const layout::MeshShape& mesh,
                                 const std::vector<int>& stage_layers, StageOrder order = StageOrder::Loop);
+
+/// For each set of a unit: the axes over which its parameters are sharded. All of a join, and of a set, have
+/// the same.
+std::vector<layout::AxisSet> shards_of_sets(const std::vector<model::Parameter>& unit);
 
 /// The numbers of a unit's parameters whose gradients are summed over ranks (ParamSpec::gradient), once the
 /// unit's gradients are complete: over the replicas and, for norms and shared key/value heads, over the

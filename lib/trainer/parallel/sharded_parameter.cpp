@@ -4,6 +4,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "layout/param_spec.h"
 #include "ops/numerics.h"
@@ -29,8 +31,8 @@ at::Tensor initial_tensor(const layout::ParamSpec& spec, const layout::Slab& sla
 /// The slab with which a layer computes: after the tensor parallel cut, before the cut over the shard axes.
 layout::Slab unsharded_slab(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
                             const layout::Coordinates& coordinates) {
-    int num_cuts = 0;
-    for (const layout::Cut& cut : spec.cuts) num_cuts += cut.axes != layout::kShardAxes;
+    const auto is_other = [&](const layout::Cut& cut) { return cut.axes != spec.shards; };
+    const auto num_cuts = static_cast<int>(std::ranges::count_if(spec.cuts, is_other));
     return layout::slab_of(spec, mesh, coordinates, num_cuts);
 }
 
@@ -49,7 +51,7 @@ std::vector<int64_t> unsharded_shape(const layout::ParamSpec& spec, const layout
 std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::MeshShape& mesh,
                                  const layout::Coordinates& coordinates) {
     std::vector<int64_t> shape = unsharded_shape(spec, mesh, coordinates);
-    shape[0] = layout::chunk(shape[0], mesh.degree(layout::kShardAxes), 0).size;
+    shape[0] = layout::chunk(shape[0], mesh.degree(spec.shards), 0).size;
     return shape;
 }
 

@@ -1,244 +1,50 @@
 #include "parallel/sharded_unit.h"
 
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
-
 #include <algorithm>
 #include <utility>
 
-#include "base/error.h"
-#include "ops/numerics.h"
-
 namespace argosy::parallel {
-namespace {
 
-using comm::Op;
-using comm::OpKind;
-
-std::vector<UnitLayout::Parameter> unsharded(const std::vector<ShardedUnit::Parameter>& parameters) {
-    std::vector<UnitLayout::Parameter> shapes;
-    for (const auto& [place, parameter, summed_over] : parameters)
-        shapes.push_back({place, parameter->local_shape()});
-    return shapes;
-}
-
-/// The view of the unsharded parameter in its padded slice of a buffer.
-at::Tensor unpadded(const at::Tensor& slice, const ShardedParameter& parameter) {
-    return slice.narrow(0, 0, parameter.local_shape()[0]);
-}
-
-/// The rank of `pipeline` that holds the tied table too.
-int other_holder(const ShardedParameter& table, const comm::Communicator& pipeline) {
-    const std::vector<int>& ranks = table.spec().pipeline_ranks;
-    return pipeline.rank() == ranks.front() ? ranks.back() : ranks.front();
-}
-
-}  // namespace
-
-ShardedUnit::ShardedUnit(std::vector<Parameter> parameters, comm::Communicator& group,
-                         const JoinedMemory& joined, ReduceAfter reduce_after,
-                         std::vector<const ops::Recipe*> recipes)
-    : parameters_(std::move(parameters)),
-      group_(group),
-      weight_buffers_(weight_buffers()),
-      layout_(unsharded(parameters_), group.size()),
-      reduce_after_(reduce_after),
-      sums_(parameters_.size()) {
+ShardedUnit::ShardedUnit(const std::vector<ShardedSet::Parameter>& parameters,
+                         const std::vector<comm::Communicator*>& groups, const JoinedMemory& joined,
+                         ReduceAfter reduce_after, std::vector<const ops::Recipe*> recipes) {
     weights_.recipes = std::move(recipes);
-    weights_.tensors.resize(parameters_.size());
-    if (!sharded()) {
-        weights_.joined = joined.weights;
-        gradients_.joined = joined.gradients;
-    }
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-        ShardedParameter& parameter = *parameters_[i].parameter;
-        if (!sharded()) weights_.tensors[i] = parameter.compute();
-        weights_.scales.push_back(parameter.scale());
-        gradients_.sums.push_back(sharded() ? &sums_[i] : &parameter.gradient());
-    }
-}
-
-std::vector<ShardedUnit::WeightBuffer> ShardedUnit::weight_buffers() const {
-    std::vector<WeightBuffer> buffers;
-    for (const bool in_float8 : {false, true}) {
-        std::vector<Parameter> chosen;
-        std::vector<size_t> numbers;
-        for (size_t i = 0; i < parameters_.size(); ++i) {
-            if (parameters_[i].parameter->scale().defined() != in_float8) continue;
-            chosen.push_back(parameters_[i]);
-            numbers.push_back(i);
+    weights_.joined = joined.weights;
+    weights_.tensors.resize(parameters.size());
+    for (const auto& each : parameters) weights_.scales.push_back(each.parameter->scale());
+    gradients_.joined = joined.gradients;
+    gradients_.sums.resize(parameters.size());
+    for (int set = 0; set < std::ssize(groups); ++set) {
+        std::vector<ShardedSet::Parameter> own;
+        for (int number = 0; number < std::ssize(parameters); ++number) {
+            if (parameters[number].set == set) own.emplace_back(parameters[number]).number = number;
         }
-        if (numbers.empty()) continue;
-        buffers.push_back({chosen[0].parameter->compute().scalar_type(), numbers,
-                           UnitLayout(unsharded(chosen), group_.size())});
+        sets_.emplace_back(std::move(own), *groups[set], weights_, gradients_, reduce_after);
     }
-    return buffers;
-}
-
-void ShardedUnit::gather() {
-    ARGOSY_CHECK(sharded() && !gathering_.active());
-    std::vector<Op> ops;
-    for (const auto& [type, numbers, layout] : weight_buffers_) {
-        const at::Tensor buffer =
-            at::empty({layout.num_elements()}, parameters_[0].parameter->compute().options().dtype(type));
-        for (size_t i = 0; i < numbers.size(); ++i) {
-            const ShardedParameter& parameter = *parameters_[numbers[i]].parameter;
-            const at::Tensor whole = layout.padded(buffer, i);
-            ops.push_back({.kind = OpKind::AllGather,
-                           .out = ops::for_transfer(whole),
-                           .in = ops::for_transfer(parameter.compute())});
-            weights_.tensors[numbers[i]] = unpadded(whole, parameter);
-        }
-        for (const auto& [first, all] : layout.joined(buffer)) weights_.joined.insert_or_assign(first, all);
-    }
-    gathering_ = group_.submit(ops);
-}
-
-void ShardedUnit::release() {
-    ARGOSY_CHECK(sharded());
-    weights_.tensors.assign(parameters_.size(), {});
-    weights_.joined.clear();
 }
 
 const model::Weights& ShardedUnit::weights() {
-    gathering_.wait();
+    for (ShardedSet& set : sets_) set.wait_for_weights();
     return weights_;
 }
 
 const model::Gradients& ShardedUnit::gradients(int64_t microbatch) {
-    if (sharded() && !gradient_buffer_.defined()) allocate_gradients();
-    microbatch_ = microbatch;
-    for (model::GradientSum* each : gradients_.sums) each->start_microbatch(microbatch);
+    for (ShardedSet& set : sets_) set.start_gradients(microbatch);
     return gradients_;
 }
 
-/// Whether the buffer of whole gradients is in bf16.
-bool ShardedUnit::rounds_unreduced() const {
-    return reduce_after_ == ReduceAfter::Step && parameters_[0].parameter->gradient().rounding.has_value();
-}
+bool ShardedUnit::sharded() const { return std::ranges::any_of(sets_, &ShardedSet::sharded); }
 
-void ShardedUnit::allocate_gradients() {
-    const at::Tensor& sum = parameters_[0].parameter->gradient().sum;
-    gradient_buffer_ = at::empty(
-        {layout_.num_elements()},
-        rounds_unreduced() ? sum.options() : sum.options().dtype(ops::accumulation_type(sum.scalar_type())));
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-        const ShardedParameter& parameter = *parameters_[i].parameter;
-        const int64_t rows = parameter.local_shape()[0];
-        const at::Tensor whole = layout_.padded(gradient_buffer_, i);
-        whole.narrow(0, rows, whole.size(0) - rows).zero_();
-        sums_[i] = {unpadded(whole, parameter)};
-        if (rounds_unreduced()) sums_[i].rounding = parameter.unreduced_rounding();
+void ShardedUnit::gather() {
+    for (ShardedSet& set : sets_) {
+        if (set.sharded()) set.gather();
     }
-    gradients_.joined = layout_.joined(gradient_buffer_);
 }
 
-void ShardedUnit::reduce() {
-    ARGOSY_CHECK(sharded() && gradient_buffer_.defined() && !reducing_.active());
-    const at::Tensor wide = ops::widened(gradient_buffer_);
-    std::vector<Op> ops;
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-        ShardedParameter& parameter = *parameters_[i].parameter;
-        ARGOSY_CHECK(!sums_[i].empty, "{} has no gradient to reduce", parameter.spec().name);
-        model::GradientSum& gradient = parameter.gradient();
-        const bool in_place = gradient.empty && !gradient.rounding;
-        reduced_.push_back(in_place ? gradient.sum : at::empty(gradient.sum.sizes(), wide.options()));
-        ops.push_back({.kind = OpKind::ReduceScatter, .out = reduced_[i], .in = layout_.padded(wide, i)});
+void ShardedUnit::release() {
+    for (ShardedSet& set : sets_) {
+        if (set.sharded()) set.release();
     }
-    reducing_ = group_.submit(ops);
-    reduced_microbatch_ = microbatch_;
-    sums_.assign(parameters_.size(), {});
-    gradients_.joined = {};
-    gradient_buffer_.reset();
-}
-
-void ShardedUnit::finish_reduce() {
-    if (!reducing_.active()) return;
-    reducing_.wait();
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-        model::GradientSum& gradient = parameters_[i].parameter->gradient();
-        gradient.start_microbatch(reduced_microbatch_);
-        if (gradient.rounding) {
-            gradient.add_rounded(reduced_[i]);
-        } else if (!gradient.empty) {
-            gradient.sum.add_(reduced_[i]);
-        }
-        gradient.count_gradient();
-    }
-    reduced_.clear();
-}
-
-void ShardedUnit::sum() {
-    ARGOSY_CHECK(!reducing_.active() && summing_.empty());
-    // 1. one launch for each group of ranks; the order of the groups is that of the parameters on every rank
-    std::vector<std::pair<comm::Communicator*, std::vector<Op>>> launches;
-    std::vector<at::Tensor> sums(parameters_.size());
-    for (size_t i = 0; i < parameters_.size(); ++i) {
-        const auto& [place, parameter, summed_over] = parameters_[i];
-        if (summed_over == nullptr) continue;
-        ARGOSY_CHECK(!parameter->gradient().empty, "{} has no gradient to sum", parameter->spec().name);
-        sums[i] = parameter->wide_gradient();
-        auto launch = std::ranges::find(launches, summed_over, [](const auto& each) { return each.first; });
-        if (launch == launches.end()) launch = launches.insert(launch, {summed_over, {}});
-        launch->second.push_back(
-            {.kind = OpKind::AllReduce, .out = sums[i], .in = sums[i], .purpose = {"gradients"}});
-    }
-    // 2. start them
-    for (const auto& [group, ops] : launches) summing_.push_back(group->submit(ops));
-    summed_ = std::move(sums);
-}
-
-void ShardedUnit::finish_sum() {
-    for (comm::Pending& each : std::exchange(summing_, {})) each.wait();
-    for (size_t i = 0; i < summed_.size(); ++i) {
-        if (summed_[i].defined()) {
-            parameters_[i].parameter->set_gradient(summed_[i], ops::Rounded::GradientOfRanks);
-        }
-    }
-    summed_.clear();
-}
-
-ShardedParameter& ShardedUnit::tied_table() {
-    const auto table = std::ranges::find_if(
-        parameters_, [](const Parameter& each) { return each.parameter->spec().pipeline_ranks.size() > 1; });
-    ARGOSY_CHECK(table != parameters_.end(), "the unit has no table that another rank holds");
-    return *table->parameter;
-}
-
-void ShardedUnit::send_table(comm::Communicator& pipeline) {
-    ShardedParameter& table = tied_table();
-    ARGOSY_CHECK(!table.gradient().empty, "{} has no gradient to send", table.spec().name);
-    sending_table_ = pipeline.submit(
-        {.kind = OpKind::Send, .in = table.gradient().sum, .peer = other_holder(table, pipeline)});
-}
-
-void ShardedUnit::receive_table(comm::Communicator& pipeline) {
-    ShardedParameter& table = tied_table();
-    table_gradient_ = at::empty_like(table.gradient().sum);
-    receiving_table_ = pipeline.submit(
-        {.kind = OpKind::Receive, .out = table_gradient_, .peer = other_holder(table, pipeline)});
-}
-
-void ShardedUnit::add_table() {
-    ARGOSY_CHECK(sending_table_.active() && receiving_table_.active());
-    receiving_table_.wait();
-    sending_table_.wait();
-    ShardedParameter& table = tied_table();
-    table.set_gradient(table.wide_gradient().add_(std::exchange(table_gradient_, {})),
-                       ops::Rounded::GradientOfStages);
-}
-
-int64_t ShardedUnit::gathered_bytes() const {
-    int64_t bytes = 0;
-    for (const WeightBuffer& buffer : weight_buffers_) {
-        const at::Tensor& weight = weights_.tensors[buffer.parameters[0]];  // a view of the buffer
-        if (sharded() && weight.defined()) bytes += static_cast<int64_t>(weight.storage().nbytes());
-    }
-    return bytes;
-}
-
-int64_t ShardedUnit::gradient_bytes() const {
-    return gradient_buffer_.defined() ? static_cast<int64_t>(gradient_buffer_.nbytes()) : 0;
 }
 
 }  // namespace argosy::parallel

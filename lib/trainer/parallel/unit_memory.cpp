@@ -59,10 +59,9 @@ model::Joined UnitLayout::joined(const at::Tensor& buffer) const {
 UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh,
                        const Precision& precision, ModelUse use, std::set<int> in_float8)
     : unit_(unit), mesh_(mesh), precision_(precision), use_(use), in_float8_(std::move(in_float8)) {
-    if (mesh.degree(layout::kShardAxes) > 1) return;
     for (int number = 0; number < std::ssize(unit); number += unit[number].place.count) {
         const model::Place& place = unit[number].place;
-        if (!place.is_join()) continue;
+        if (!place.is_join() || mesh.degree(unit[number].spec.shards) > 1) continue;
         std::vector<int64_t> shape = shape_of(number);
         for (int i = 1; i < place.count; ++i) shape[0] += shape_of(number + i)[0];
         joins_.emplace(number, allocate(number, shape));

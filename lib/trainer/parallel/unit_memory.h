@@ -65,7 +65,7 @@ class UnitMemory {
     /// tied one that another unit already has.
     ParameterMemory of(int number);
 
-    /// The joined tensors; none if the shard group is larger than 1.
+    /// The joined tensors; none of sharded parameters.
     JoinedMemory joined() const;
 
   private:

@@ -19,6 +19,7 @@
 #include "comm/values.h"
 #include "gpu/device.h"
 #include "gpu/element_type.h"
+#include "parallel/placement.h"
 
 namespace argosy::resume {
 namespace {
@@ -29,7 +30,7 @@ using layout::Axis;
 using layout::MeshShape;
 using layout::ParamSpec;
 
-constexpr std::array<layout::AxisSet, 4> kGridAxes = {Axis::Pipeline, Axis::Tensor, layout::kShardAxes,
+constexpr std::array<layout::AxisSet, 4> kGridAxes = {Axis::Pipeline, Axis::Tensor, parallel::kDenseShards,
                                                       Axis::Replicate};
 
 /// Chooses writers by a tensor's name: one of `count` writers with each call of of(). All ranks choose the
@@ -91,15 +92,15 @@ int writer_of(const MeshShape& mesh, const layout::Coordinates& coordinates) {
 
 CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const ParamSpec& spec, const MeshShape& mesh) {
     const auto is_known = [](const layout::Cut& cut) {
-        return cut.axes == layout::AxisSet(Axis::Tensor) || cut.axes == layout::kShardAxes;
+        return cut.axes == layout::AxisSet(Axis::Tensor) || cut.axes == parallel::kDenseShards;
     };
     const bool in_order =
-        spec.cuts.size() < 2 || (spec.cuts.size() == 2 && spec.cuts[1].axes == layout::kShardAxes);
+        spec.cuts.size() < 2 || (spec.cuts.size() == 2 && spec.cuts[1].axes == parallel::kDenseShards);
     ARGOSY_CHECK(in_order && std::ranges::all_of(spec.cuts, is_known), "{} is cut in another way", spec.name);
     Choice choice(tensor.name);
     CutTensor result{.info = tensor, .cuts = {{.first = pipeline_rank(spec, choice)}}};
     result.cuts.push_back(cut_over(spec, Axis::Tensor, mesh, choice));
-    result.cuts.push_back(cut_over(spec, layout::kShardAxes, mesh, choice));
+    result.cuts.push_back(cut_over(spec, parallel::kDenseShards, mesh, choice));
     result.cuts.push_back(cut_over_replicas(result, mesh.degree(Axis::Replicate), choice));
     return result;
 }

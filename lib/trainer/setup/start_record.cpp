@@ -22,6 +22,7 @@
 #include "model/units.h"
 #include "observe/append_file.h"
 #include "ops/gpu_float8.h"
+#include "parallel/placement.h"
 #include "setup/converters.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
@@ -126,7 +127,7 @@ void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
     if (is_one(layout::Axis::Context))
         idle("parallelism", {"context_parallel_rotate_method", "context_parallel_load_balancer"},
              "parallelism.context_parallel_degree is 1");
-    if (is_one(layout::kShardAxes))
+    if (is_one(parallel::kDenseShards))
         idle("parallelism", {"fsdp_reshard_after_forward"},
              "the number of ranks that share a parameter is 1");
 

@@ -35,7 +35,6 @@ parallel::LoweringOptions lowering_options(const TrainerOptions& options, const 
                                            const parallel::ModelPlacement& placement) {
     return {
         .stages = parallel::stage_units(placement),
-        .sharded = mesh.degree(layout::kShardAxes) > 1,
         .reshard = options.reshard,
         .reduce_after = parallel::reduce_after(mesh.shape()),
         .recompute = options.recompute,
