@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "observe/peak_flops.h"
+#include "model/flops.h"
 #include "ops/ops_context.h"
 #include "plan/plan.h"
 #include "plan/rank_trace.h"
@@ -43,7 +43,7 @@ constexpr layout::MeshShape kOne{{1, 1, 1, 1, 1}};
 double model_flops(const train::TrainerOptions& how) {
     const auto tokens =
         static_cast<double>(how.model.seq_len * how.model.microbatch_size * how.num_microbatches);
-    const auto one = observe::flops_per_token(how.spec, how.model.seq_len);
+    const auto one = model::flops_per_token(how.spec, how.model.seq_len);
     const double attention = one.causal - (2 * one.causal - one.noncausal);
     return tokens * (one.causal - attention + attention * 7 / 6 * (1 + 1.0 / how.model.seq_len));
 }

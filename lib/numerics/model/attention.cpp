@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "model/norm.h"
@@ -52,6 +53,13 @@ void AttentionPlaces::declare_vectors(const ModelSpec& spec, Unit& unit) {
     Parameter of_k = norm("attention.k_norm.weight", kv);
     if (together) of_k.max_parts = spec.num_kv_heads;
     k_norm = unit.add({of_k});
+}
+
+FlopsPerToken attention_flops(const ModelSpec& spec, const LayerSpec& layer, int64_t sequence_length) {
+    const auto width = static_cast<double>(spec.num_heads * spec.head_dim);
+    const auto length = static_cast<double>(sequence_length);
+    const double window = std::min(length, static_cast<double>(layer.window.value_or(sequence_length)));
+    return {.causal = 12 * width * window * (1 - window / (2 * length)), .noncausal = 12 * width * window};
 }
 
 /// Views of the columns of qkv, or of its gradient.

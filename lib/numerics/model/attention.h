@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "model/flops.h"
 #include "model/half.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
@@ -44,6 +45,8 @@ struct AttentionPlaces {
     void declare_matrices(const ModelSpec& spec, int64_t layer, Unit& unit);
     void declare_vectors(const ModelSpec& spec, Unit& unit);
 };
+/// Those of the scores and of the values that they weight, in one layer.
+FlopsPerToken attention_flops(const ModelSpec& spec, const LayerSpec& layer, int64_t sequence_length);
 
 class Attention {
   public:

@@ -202,6 +202,7 @@ Head::Loss Head::loss_and_input_gradient(const Weights& weights, const at::Tenso
 Place declare_embedding(const ModelSpec& spec, Unit& unit) {
     Parameter parameter = table(spec);
     parameter.is_projection = false;
+    parameter.multiplied = 0;
     return unit.add({parameter}, "tok_embeddings");
 }
 

@@ -44,6 +44,8 @@ struct Parameter {
     bool is_projection = false;
     /// The table of the embedding, also where it is the matrix of a tied head.
     bool is_table = false;
+    /// The share of its elements by which a token is multiplied: none of a table that is looked up.
+    double multiplied = 1;
     /// The place of its join, or its own.
     Place place = {};
     /// The number of its set in the unit, from 0: of the parameters that are sharded over the same ranks, and

@@ -45,15 +45,4 @@ int64_t num_parameters(const ModelSpec& spec) {
     return count;
 }
 
-int64_t num_multiplied(const ModelSpec& spec) {
-    int64_t count = 0;
-    for (const auto& unit : unit_parameters(spec)) {
-        for (const Parameter& parameter : unit) {
-            const bool looked_up = parameter.is_table && !parameter.is_projection;
-            if (!looked_up) count += layout::num_elements(parameter.spec.shape);
-        }
-    }
-    return count;
-}
-
 }  // namespace argosy::model

@@ -24,7 +24,4 @@ std::vector<layout::ParamSpec> model_parameters(const ModelSpec& spec);
 /// The number of elements of all parameters together; a tied table counts once.
 int64_t num_parameters(const ModelSpec& spec);
 
-/// The number of elements by which a token is multiplied: all, but for a table that is looked up only.
-int64_t num_multiplied(const ModelSpec& spec);
-
 }  // namespace argosy::model

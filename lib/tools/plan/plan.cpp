@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "observe/peak_flops.h"
+#include "model/flops.h"
 #include "setup/converters.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
@@ -93,7 +93,7 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
     }
     if (machine.is_gpu) plan.score_bytes = score_bytes(options, mesh);
     plan.peak_flops = machine.peak(at::kBFloat16);
-    plan.model_flops = observe::flops_per_token(options.spec, config.training.seq_len).causal *
+    plan.model_flops = model::flops_per_token(options.spec, config.training.seq_len).causal *
                        static_cast<double>(plan.tokens) / mesh.num_ranks();
     return plan;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/flops.h"
 #include "observe/peak_flops.h"
 #include "observe/step_timer.h"
 
@@ -18,7 +19,7 @@ namespace argosy::observe {
 /// Figures that stay the same for all steps of a job.
 struct JobFigures {
     int num_devices = 1;
-    FlopsPerToken flops_per_token;
+    model::FlopsPerToken flops_per_token;
     // Peaks of one device: of the usual type of training (bf16), and of the run's matrix products.
     PeakFlops datasheet = {}, compute_datasheet = {}, measured = {};
     /// Names of the types of matrix products, of the weights that are updated, and of sums over ranks.

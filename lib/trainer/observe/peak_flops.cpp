@@ -13,7 +13,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/random.h"
-#include "model/units.h"
 #include "ops/matmul.h"
 
 namespace argosy::observe {
@@ -173,20 +172,6 @@ SustainedProducts sustain_products(at::ScalarType type, double seconds, c10::Dev
 SustainedProducts sustain_products(at::ScalarType type, double seconds, c10::Device device) {
     return sustain_products(type, seconds, device,
                             [](const at::Tensor& a, const at::Tensor& b) { return ops::linear(a, b); });
-}
-
-FlopsPerToken flops_per_token(const model::ModelSpec& spec, int64_t sequence_length) {
-    const auto num_weights = static_cast<double>(model::num_multiplied(spec));
-    const auto width = static_cast<double>(spec.num_heads * spec.head_dim);
-    const auto length = static_cast<double>(sequence_length);
-    FlopsPerToken flops = {.causal = 6 * num_weights, .noncausal = 6 * num_weights};
-    for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
-        const auto window = static_cast<double>(
-            std::min(sequence_length, model::layer_spec(spec, layer).window.value_or(sequence_length)));
-        flops.causal += 12 * width * window * (1 - window / (2 * length));
-        flops.noncausal += 12 * width * window;
-    }
-    return flops;
 }
 
 }  // namespace argosy::observe

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cuda/device.h"
 #include "kernels/table.h"
+#include "model/flops.h"
 #include "observe/peak_flops.h"
 #include "setup/converters.h"
 #include "setup/process.h"
@@ -74,7 +75,7 @@ observe::JobFigures job_figures(const config::JobConfig& config, const train::Tr
     const config::Training& training = config.training;
     const at::ScalarType compute = scalar_type(training.mixed_precision_param);
     observe::JobFigures figures{.num_devices = world.size(),
-                                .flops_per_token = observe::flops_per_token(options.spec, training.seq_len),
+                                .flops_per_token = model::flops_per_token(options.spec, training.seq_len),
                                 .number_types = number_types(training),
                                 .product_casts = product_casts_name(config, options, mesh.shape())};
     const c10::Device device = world.device();

@@ -1,8 +1,8 @@
-#include "observe/peak_flops.h"
+#include "model/flops.h"
 
 #include <gtest/gtest.h>
 
-namespace argosy::observe {
+namespace argosy::model {
 namespace {
 
 TEST(FlopsPerToken, Llama3Of8BillionAt8192) {
@@ -12,14 +12,14 @@ TEST(FlopsPerToken, Llama3Of8BillionAt8192) {
     const double weights = 32 * block + 4096 + 128256. * 4096;
     EXPECT_EQ(weights, 7504924672);
     const double layers_width_length = 32. * 4096 * 8192;
-    const FlopsPerToken flops = flops_per_token(model::preset("llama3", "8B"), 8192);
+    const FlopsPerToken flops = flops_per_token(preset("llama3", "8B"), 8192);
     EXPECT_EQ(flops.causal, 6 * weights + 6 * layers_width_length);
     EXPECT_EQ(flops.noncausal, 6 * weights + 12 * layers_width_length);
     EXPECT_EQ(flops.causal, 51471998976);
 }
 
 TEST(FlopsPerToken, CountsATiedTableOnceAsTheHead) {
-    model::ModelSpec spec = model::preset("llama3", "debugmodel");
+    ModelSpec spec = preset("llama3", "debugmodel");
     const FlopsPerToken separate = flops_per_token(spec, 64);
     spec.tied_embeddings = true;
     const FlopsPerToken tied = flops_per_token(spec, 64);
@@ -29,13 +29,13 @@ TEST(FlopsPerToken, CountsATiedTableOnceAsTheHead) {
 
 TEST(FlopsPerToken, UsesTheHeadsWidthNotTheModels) {
     // Qwen 3 0.6B has 16 heads of 128 in a model 1024 wide.
-    const FlopsPerToken flops = flops_per_token(model::preset("qwen3", "0.6B"), 1000);
+    const FlopsPerToken flops = flops_per_token(preset("qwen3", "0.6B"), 1000);
     EXPECT_EQ(flops.noncausal - flops.causal, 6 * 28. * (16 * 128) * 1000);
 }
 
 // Each token attends to its window, the first ones to less.
 TEST(FlopsPerToken, CountsTheKeysOfAWindow) {
-    model::ModelSpec spec = model::preset("llama3", "8B");
+    ModelSpec spec = preset("llama3", "8B");
     const double all = flops_per_token(spec, 8192).noncausal, layers_width = 12. * 32 * 4096;
     spec.sliding_window = 1024;
     const FlopsPerToken flops = flops_per_token(spec, 8192);
@@ -49,4 +49,4 @@ TEST(FlopsPerToken, CountsTheKeysOfAWindow) {
 }
 
 }  // namespace
-}  // namespace argosy::observe
+}  // namespace argosy::model
