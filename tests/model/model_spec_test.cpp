@@ -180,7 +180,8 @@ TEST(UnitParameters, NameEachOnceAndTieTheTable) {
 TEST(UnitParameters, OnlyMatricesDecay) {
     for (const auto& unit : unit_parameters(preset("qwen3", "0.6B"))) {
         for (const Parameter& parameter : unit) {
-            EXPECT_EQ(parameter.spec.is_matrix, parameter.spec.shape.size() == 2) << parameter.spec.name;
+            EXPECT_EQ(parameter.spec.kind == layout::ParameterKind::Vector, parameter.spec.shape.size() == 1)
+                << parameter.spec.name;
         }
     }
 }

@@ -11,6 +11,7 @@
 #include "plan/rank_trace.h"
 #include "support/world.h"
 #include "train/tiny_run.h"
+#include "train/whole_norm.h"
 
 namespace argosy::plan {
 namespace {
@@ -26,11 +27,13 @@ observe::MemoryMeter& meter() {
 struct Types {
     parallel::Precision precision;
     std::optional<at::ScalarType> moments = {};
+    std::vector<train::OptimizerChoice> optimizers = {};
 };
 
 const std::vector<Types> kTypes = {
     {{at::kFloat, at::kBFloat16, at::kFloat}},
     {{at::kFloat, at::kFloat, at::kFloat}},
+    {{at::kFloat, at::kBFloat16, at::kFloat}, {}, {testing::whole_norm()}},
     {{at::kDouble, at::kDouble, at::kDouble}},
     {{at::kBFloat16, at::kBFloat16, at::kFloat}, at::kBFloat16},
     {{at::kBFloat16, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true}, at::kBFloat16},
@@ -41,7 +44,7 @@ train::TrainerOptions options_of(const Layout& layout, const std::string& family
             .model = {.precision = types.precision, .seq_len = 12},
             .stage_layers = layout.stage_layers,
             .num_microbatches = 2,
-            .step = {.adamw = {.moments = types.moments}}};
+            .step = {.adamw = {.moments = types.moments}, .optimizers = types.optimizers}};
 }
 
 TEST(HeldBytes, EqualThePlanAndTheAllocatorsCount) {
@@ -56,11 +59,11 @@ TEST(HeldBytes, EqualThePlanAndTheAllocatorsCount) {
                 const int64_t before = meter().current_bytes();
                 train::Trainer trainer(options, mesh);
                 const int64_t counted = meter().current_bytes() - before;
-                const HeldBytes held = held_bytes(trainer.model(), trainer.step().optimizer());
+                const HeldBytes held = held_bytes(trainer);
                 EXPECT_EQ(held.weights, planned.weights);
                 EXPECT_EQ(held.copies, planned.copies);
                 EXPECT_EQ(held.gradients, planned.gradients);
-                EXPECT_EQ(held.moments, planned.moments);
+                EXPECT_EQ(held.states, planned.states);
                 EXPECT_EQ(held.gathered, 0);
                 constexpr int64_t kMaxForAngles = 4096;  // of the rotation, and some numbers
                 EXPECT_GE(counted, held.total());
@@ -87,7 +90,7 @@ TEST(HeldBytes, HaveUnitsThatAreGathered) {
     const Layout layout = layouts()[0];
     comm::Mesh mesh(layout::resolve(layout.mesh, testing::world().size()), testing::world());
     train::Trainer trainer(options_of(layout, "llama3", kTypes[0]), mesh);
-    const auto held = [&] { return held_bytes(trainer.model(), trainer.step().optimizer()); };
+    const auto held = [&] { return held_bytes(trainer); };
     parallel::ShardedUnit& unit = trainer.model().stages()[0].units[1];
     if (!unit.sharded()) return;
     const HeldBytes before = held();

@@ -108,7 +108,7 @@ POST_NORMS = {"post_attention_layernorm": "attention_post_norm", "pre_feedforwar
               "post_feedforward_layernorm": "ffn_post_norm"}
 
 
-def argosy_parts(hf_name, config):
+def argosy_parts(hf_name, config, has_post_norms):
     """Argosy's parameters in a tensor of transformers, and their rows there. Only names differ, but for Phi-3's fused matrices:
     both keep the rows of wq and wk in the same order (rotary pairs i and i + half of what rotates)."""
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -117,14 +117,14 @@ def argosy_parts(hf_name, config):
              "gate_up_proj": [("w1", config.intermediate_size), ("w3", config.intermediate_size)]}
     whole = next((part for part in fused if part in hf_name.split(".")), None)
     if whole is None:
-        return [(argosy_name(hf_name, config), slice(None))]
+        return [(argosy_name(hf_name, has_post_norms), slice(None))]
     parts, begin = [], 0
     for part, rows in fused[whole]:
-        parts.append((argosy_name(hf_name.replace(whole, part), config), slice(begin, begin + rows)))
+        parts.append((argosy_name(hf_name.replace(whole, part), has_post_norms), slice(begin, begin + rows)))
         begin += rows
     return parts
 
 
-def argosy_name(hf_name, config):
-    parts = ARGOSY_PARTS | (POST_NORMS if config.model_type.startswith(("olmo", "gemma")) else {})
+def argosy_name(hf_name, has_post_norms):
+    parts = ARGOSY_PARTS | (POST_NORMS if has_post_norms else {})
     return ".".join(parts.get(part, part) for part in hf_name.removeprefix("model.").split("."))

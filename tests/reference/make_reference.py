@@ -45,8 +45,9 @@ def build_model(case, dtype):
 
 
 def argosy_parameters(model):
+    has_post_norms = any("post_feedforward_layernorm" in name for name, _ in model.named_parameters())
     return [(own, parameter, rows) for name, parameter in model.named_parameters()
-            for own, rows in argosy_parts(name, model.config)]
+            for own, rows in argosy_parts(name, model.config, has_post_norms)]
 
 
 def loss_and_logits(model, tokens, targets):

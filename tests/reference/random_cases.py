@@ -26,7 +26,7 @@ def layer_types(draw, num_layers):
 def random_config(draw):
     kv_heads, head_dim = draw.randint(1, 3), 2 * draw.randint(2, 8)
     heads = kv_heads * draw.randint(1, 4)
-    layers, window = draw.randint(1, 5), draw.randint(1, 20)
+    layers, window = draw.randint(1, 5), draw.randint(2, 20)  # in a window of one all gradients of q and k are 0
     common = dict(vocab_size=draw.randint(20, 150), hidden_size=heads * head_dim, num_hidden_layers=layers,
                   num_attention_heads=heads, num_key_value_heads=kv_heads, intermediate_size=draw.randint(5, 90),
                   max_position_embeddings=512, rms_norm_eps=draw.choice([1e-6, 1e-5]),

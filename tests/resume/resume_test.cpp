@@ -107,8 +107,8 @@ TEST(ResumeInAnotherType, WidensExactlyAndRoundsToTheNearest) {
     for (const auto& [name, tensor] : before.weights) {
         EXPECT_TRUE(after.weights.at(name).equal(tensor.to(at::kBFloat16).to(at::kDouble))) << name;
     }
-    for (const auto& [name, tensor] : before.second_moments) {
-        EXPECT_TRUE(after.second_moments.at(name).equal(tensor.to(at::kBFloat16).to(at::kDouble))) << name;
+    for (const auto& [name, tensor] : before.states) {
+        EXPECT_TRUE(after.states.at(name).equal(tensor.to(at::kBFloat16).to(at::kDouble))) << name;
     }
 
     config::JobConfig narrow_config = config;

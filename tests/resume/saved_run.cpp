@@ -49,7 +49,7 @@ train::StepResult SavedRun::step() {
     return result;
 }
 
-WholeState whole_state(TinyRun& run) { return {run.weights(), run.first_moments(), run.second_moments()}; }
+WholeState whole_state(TinyRun& run) { return {run.weights(), run.states()}; }
 
 void expect_equal(const WholeState& found, const WholeState& expected) {
     const auto compare = [](const char* what, const NamedTensors& a, const NamedTensors& b) {
@@ -57,8 +57,7 @@ void expect_equal(const WholeState& found, const WholeState& expected) {
         for (const auto& [name, tensor] : b) EXPECT_TRUE(a.at(name).equal(tensor)) << what << " of " << name;
     };
     compare("weights", found.weights, expected.weights);
-    compare("first moments", found.first_moments, expected.first_moments);
-    compare("second moments", found.second_moments, expected.second_moments);
+    compare("states", found.states, expected.states);
 }
 
 }  // namespace argosy::testing

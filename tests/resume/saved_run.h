@@ -49,7 +49,7 @@ class SavedRun {
 
 /// COLLECTIVE: all of the run's tensors, whole, in fp64.
 struct WholeState {
-    NamedTensors weights, first_moments, second_moments;
+    NamedTensors weights, states;
 };
 WholeState whole_state(TinyRun& run);
 

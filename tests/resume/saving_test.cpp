@@ -68,7 +68,7 @@ TEST(Loading, ReadsOnlyTheBytesThatTheRankNeeds) {
             SCOPED_TRACE("loaded by " + loader.name);
             SavedRun run(options(loader), config, world());
             std::vector<resume::HeldSlab> slabs = run.state().weights().slabs();
-            slabs.insert(slabs.end(), run.state().moments().begin(), run.state().moments().end());
+            slabs.insert(slabs.end(), run.state().states().begin(), run.state().states().end());
             const checkpoint::Checkpoint checkpoint(checkpoint::step_path(folder / "run/checkpoint", 1));
             EXPECT_EQ(checkpoint.bytes_read(), 0);
             resume::load_slabs(checkpoint, slabs);

@@ -239,7 +239,7 @@ TEST(TrainerOptions, CarryTheConfiguration) {
     EXPECT_EQ(options.step.adamw.beta1, 0.7);
     EXPECT_EQ(options.step.adamw.beta2, 0.8);
     EXPECT_EQ(options.step.adamw.eps, 1e-4);
-    EXPECT_EQ(options.step.adamw.weight_decay, 0.3);
+    EXPECT_EQ(options.step.weight_decay, 0.3);
 }
 
 TEST(TrainerOptions, NumberTypes) {

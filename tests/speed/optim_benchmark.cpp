@@ -44,8 +44,8 @@ void own(benchmark::State& state, const Types& types) {
                                                   .weights = weights,
                                                   .compute = compute,
                                                   .gradient = gradient,
-                                                  .decay = true}});
-    for (auto _ : state) optimizer.step(1e-3, 1);
+                                                  .weight_decay = 0.1}});
+    for (int64_t number = 0; auto _ : state) optimizer.update({++number, 1e-3, 1});
     report(state, types);
 }
 

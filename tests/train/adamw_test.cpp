@@ -17,7 +17,8 @@ namespace {
 
 using ::argosy::testing::identical;
 
-constexpr AdamWOptions kOptions{.beta1 = 0.8, .beta2 = 0.93, .eps = 1e-3, .weight_decay = 0.2};
+constexpr AdamWOptions kOptions{.beta1 = 0.8, .beta2 = 0.93, .eps = 1e-3};
+constexpr double kDecay = 0.2;
 
 /// One parameter, updated by the definition.
 struct PlainAdamW {
@@ -47,13 +48,13 @@ struct PlainAdamW {
     int num_steps = 0;
 };
 
-AdamW::Parameter parameter(const at::Tensor& weights, const at::Tensor& gradient, bool decay) {
+OptimizedParameter parameter(const at::Tensor& weights, const at::Tensor& gradient, bool decay) {
     return {.name = "layers.0.attention.wq.weight",
             .rows = {.length = weights.numel()},
             .weights = weights,
             .compute = weights,
             .gradient = gradient,
-            .decay = decay};
+            .weight_decay = decay ? kDecay : 0};
 }
 
 /// A matrix that decays and a vector that does not, with new gradients at every step.
@@ -88,13 +89,13 @@ class AdamWTest : public ::testing::TestWithParam<at::ScalarType> {
 
 TEST_P(AdamWTest, FollowsTheDefinition) {
     Parameters parameters(GetParam());
-    PlainAdamW matrix(parameters.matrix, kOptions.weight_decay), vector(parameters.vector, 0);
+    PlainAdamW matrix(parameters.matrix, kDecay), vector(parameters.vector, 0);
     for (int step = 1; step <= 12; ++step) {
         SCOPED_TRACE(step);
         const double lr = 0.3 / step;
         parameters.draw_gradients();
         const double gradient_factor = 0.5 * step;
-        parameters.optimizer.step(lr, gradient_factor);
+        parameters.optimizer.update({step, lr, gradient_factor});
         matrix.step(lr, parameters.matrix_gradient.to(at::kDouble) * gradient_factor);
         vector.step(lr, parameters.vector_gradient.to(at::kDouble) * gradient_factor);
         expect_equal(parameters.matrix, matrix);
@@ -106,7 +107,7 @@ TEST_P(AdamWTest, UpdatesInPlaceAndLeavesGradientsAlone) {
     Parameters parameters(GetParam());
     const void* place = parameters.matrix.data_ptr();
     const at::Tensor before = parameters.matrix.clone(), gradient = parameters.matrix_gradient.clone();
-    parameters.optimizer.step(0.1, 1);
+    parameters.optimizer.update({1, 0.1, 1});
     EXPECT_EQ(parameters.matrix.data_ptr(), place);
     EXPECT_FALSE(identical(parameters.matrix, before));
     EXPECT_TRUE(identical(parameters.matrix_gradient, gradient));
@@ -114,19 +115,17 @@ TEST_P(AdamWTest, UpdatesInPlaceAndLeavesGradientsAlone) {
 
 TEST_P(AdamWTest, MomentsHaveTheAccumulationTypeUnlessGiven) {
     const Parameters parameters(GetParam());
-    for (const AdamW::Moments& moments : parameters.optimizer.moments()) {
-        EXPECT_EQ(moments.first.scalar_type(), GetParam());
-        EXPECT_EQ(moments.second.scalar_type(), GetParam());
-    }
+    for (const State& state : parameters.optimizer.states())
+        EXPECT_EQ(state.tensor.scalar_type(), GetParam()) << state.name;
 }
 
 TEST_P(AdamWTest, OneGroupMayBeEmpty) {
     testing::RandomTensors random(6);
     const at::Tensor weights = random.normal({3}, GetParam()), gradient = random.normal({3}, GetParam());
     for (const bool decay : {false, true}) {
-        PlainAdamW expected(weights, decay ? kOptions.weight_decay : 0);
+        PlainAdamW expected(weights, decay ? kDecay : 0);
         AdamW optimizer(kOptions, {parameter(weights, gradient, decay)});
-        optimizer.step(0.1, 1);
+        optimizer.update({1, 0.1, 1});
         expected.step(0.1, gradient);
         expect_equal(weights, expected);
     }

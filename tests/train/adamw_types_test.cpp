@@ -53,18 +53,19 @@ struct Parameter {
                                                                 .weights = weights,
                                                                 .compute = compute,
                                                                 .gradient = gradient,
-                                                                .decay = true}}) {}
+                                                                .weight_decay = 0.1}}) {}
 
     void step(const at::Tensor& new_gradient) {
         gradient.copy_(new_gradient);
-        optimizer.step(kLr, kFactor);
+        optimizer.update({++num_updates, kLr, kFactor});
     }
-    std::vector<at::Tensor> all() const {
-        return {weights, compute, optimizer.moments()[0].first, optimizer.moments()[0].second};
-    }
+    std::vector<at::Tensor> all() const { return {weights, compute, moment(0), moment(1)}; }
+
+    at::Tensor moment(int i) const { return optimizer.states()[i].tensor; }
 
     at::Tensor weights, compute, gradient;
     AdamW optimizer;
+    int64_t num_updates = 0;
 };
 
 ::testing::AssertionResult identical(const Parameter& found, const Parameter& expected) {
@@ -168,8 +169,8 @@ TEST_P(AdamWTypes, IsRightOnAverage) {
         Parameter parameter(GetParam(), at::full({1}, kStart, at::kFloat), {.length = 1}, seed);
         for (int step = 0; step < kNumSteps; ++step) parameter.step(gradient);
         weights[seed].fill_(parameter.weights[0].item<double>());
-        firsts[seed].fill_(parameter.optimizer.moments()[0].first[0].item<double>());
-        seconds[seed].fill_(parameter.optimizer.moments()[0].second[0].item<double>());
+        firsts[seed].fill_(parameter.moment(0)[0].item<double>());
+        seconds[seed].fill_(parameter.moment(1)[0].item<double>());
     }
     const auto expect_mean = [](const at::Tensor& found, double expected, const char* what) {
         const double mean = found.mean().item<double>();

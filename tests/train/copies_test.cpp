@@ -83,20 +83,19 @@ std::vector<Case> cases() {
 /// COLLECTIVE: compares what this rank holds of each parameter with the copy of the rank that owns it.
 void expect_copies_of_the_owner(TinyRun& run) {
     const auto& parameters = run.trainer().model().parameters();
-    const auto& moments = run.trainer().step().optimizer().moments();
-    const NamedTensors weights = run.weights(), first = run.first_moments(), second = run.second_moments();
-    for (size_t i = 0; i < parameters.size(); ++i) {
-        parallel::ShardedParameter& parameter = *parameters[i];
-        const auto expect_copy = [&](const NamedTensors& owned, const at::Tensor& own, const char* what) {
-            const at::Tensor expected = slab_in(owned.at(parameter.spec().name), parameter.slab());
-            const double difference =
-                (parameter.own_rows(own).to(at::kDouble) - expected).abs().sum().item<double>();
-            EXPECT_EQ(difference, 0) << what << " of " << parameter.spec().name;
-        };
-        expect_copy(weights, parameter.master(), "master");
-        expect_copy(first, moments[i].first, "first moment");
-        expect_copy(second, moments[i].second, "second moment");
-    }
+    const NamedTensors weights = run.weights(), states = run.states();
+    const auto expect_copy = [&](size_t i, const at::Tensor& own, const at::Tensor& whole, const char* what) {
+        const parallel::ShardedParameter& parameter = *parameters[i];
+        const at::Tensor expected = slab_in(whole, parameter.slab());
+        const double difference =
+            (parameter.own_rows(own).to(at::kDouble) - expected).abs().sum().item<double>();
+        EXPECT_EQ(difference, 0) << what << " of " << parameter.spec().name;
+    };
+    const auto name_of = [&](size_t i) { return parameters[i]->spec().name; };
+    for (size_t i = 0; i < parameters.size(); ++i)
+        expect_copy(i, parameters[i]->master(), weights.at(name_of(i)), "master");
+    for (const auto& [name, i, tensor] : run.trainer().step().states())
+        expect_copy(i, tensor, states.at(name + "/" + name_of(i)), name.c_str());
 }
 
 void expect_equal_copies(comm::Communicator& ranks) {

@@ -68,7 +68,7 @@ StepMemory train(const TinyRunOptions& options, comm::Communicator& ranks, Alloc
     memory.start();
     const train::StepResult result = step.update(step.forward_backward(batch), options.lr);
     EXPECT_FALSE(result.skipped);
-    EXPECT_EQ(step.optimizer().num_updates(), 2);
+    EXPECT_EQ(step.num_updates(), 2);
     return {memory.sizes(), memory.peak_bytes()};
 }
 

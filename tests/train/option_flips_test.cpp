@@ -31,8 +31,9 @@ std::set<std::string> names_of_options() {
     [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
     [[maybe_unused]] const auto& [rotation, balance] = context;
-    [[maybe_unused]] const auto& [max_norm, decay_all_parameters, unit_grad_norms, adamw] = step;
-    [[maybe_unused]] const auto& [beta1, beta2, eps, weight_decay, moments, adamw_seed] = adamw;
+    [[maybe_unused]] const auto& [max_norm, weight_decay, decay_all_parameters, unit_grad_norms, adamw,
+                                  optimizers] = step;
+    [[maybe_unused]] const auto& [beta1, beta2, eps, moments, adamw_seed] = adamw;
     return {"spec",
             "master",
             "compute",
@@ -68,7 +69,8 @@ std::set<std::string> names_of_options() {
             "eps",
             "weight_decay",
             "moments",
-            "adamw_seed"};
+            "adamw_seed",
+            "optimizers"};
 }
 
 struct Executed {
@@ -167,7 +169,16 @@ std::vector<Flip> flips() {
         {"beta1", kOne, [](auto& o) { o.step.adamw.beta1 = 0.5; }, kArithmetic},
         {"beta2", kOne, [](auto& o) { o.step.adamw.beta2 = 0.5; }, kArithmetic},
         {"eps", kOne, [](auto& o) { o.step.adamw.eps = 1; }, kArithmetic},
-        {"weight_decay", kOne, [](auto& o) { o.step.adamw.weight_decay = 1; }, kArithmetic},
+        {"weight_decay", kOne, [](auto& o) { o.step.weight_decay = 1; }, kArithmetic},
+        {"optimizers", kOne,
+         [](auto& o) {
+             o.step.optimizers.push_back({[](const auto&) { return true; },
+                                          [](auto parameters, comm::Mesh&) {
+                                              return std::make_unique<train::AdamW>(
+                                                  train::AdamWOptions{.moments = at::kBFloat16},
+                                                  std::move(parameters));
+                                          }});
+         }},
         {"moments", kOne, [](auto& o) { o.step.adamw.moments = at::kBFloat16; }},
         {"adamw_seed", kOne, [](auto& o) { o.step.adamw.seed = 5; }, "the run's seed takes its place"},
     };

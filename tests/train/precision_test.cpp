@@ -155,14 +155,15 @@ using Rounding = std::function<at::Tensor(const at::Tensor& wide, const parallel
 
 void round_states(TinyRun& run, const Rounding& rounding, int number) {
     const auto& parameters = run.trainer().model().parameters();
-    const auto& moments = run.trainer().step().optimizer().moments();
     for (size_t i = 0; i < parameters.size(); ++i) {
         const auto round = [&](const at::Tensor& state, ops::Rounded what) {
             state.copy_(rounding(state, *parameters[i], what, number));
         };
         round(parameters[i]->master(), ops::Rounded::Weight);
-        round(moments[i].first, ops::Rounded::FirstMoment);
-        round(moments[i].second, ops::Rounded::SecondMoment);
+        for (const auto& [name, parameter, tensor] : run.trainer().step().states()) {
+            if (parameter != i) continue;
+            round(tensor, name == "first" ? ops::Rounded::FirstMoment : ops::Rounded::SecondMoment);
+        }
         parameters[i]->refresh_compute();
     }
 }

@@ -4,10 +4,13 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <numeric>
+#include <sstream>
 
 #include "base/random.h"
+#include "comm/values.h"
 
 namespace argosy::testing {
 namespace {
@@ -113,7 +116,8 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
             .executor = {.graphs = options.graphs},
             .step = {.max_norm = options.max_norm,
                      .unit_grad_norms = options.unit_grad_norms,
-                     .adamw = options.adamw}};
+                     .adamw = options.adamw,
+                     .optimizers = options.optimizers}};
 }
 
 }  // namespace
@@ -202,14 +206,25 @@ NamedTensors TinyRun::weights() {
     return assemble([&](size_t i) { return parameters[i]->master(); });
 }
 
-NamedTensors TinyRun::first_moments() {
-    const auto& moments = trainer_->step().optimizer().moments();
-    return assemble([&](size_t i) { return moments[i].first; });
-}
-
-NamedTensors TinyRun::second_moments() {
-    const auto& moments = trainer_->step().optimizer().moments();
-    return assemble([&](size_t i) { return moments[i].second; });
+NamedTensors TinyRun::states() {
+    std::map<std::string, std::map<size_t, at::Tensor>> by_name;
+    for (const auto& [name, parameter, tensor] : trainer_->step().states()) by_name[name][parameter] = tensor;
+    // Ranks without parameters of an optimizer do not know the names of its states.
+    std::string names;
+    for (const auto& [name, tensors] : by_name) names += name + "\n";
+    for (const std::string& of_rank : comm::all_gather_texts(mesh_.world(), names)) {
+        std::istringstream lines(of_rank);
+        for (std::string name; std::getline(lines, name);) by_name[name];
+    }
+    NamedTensors all;
+    for (const auto& [state, tensors] : by_name) {
+        const std::function<at::Tensor(size_t)> of = [&](size_t i) {
+            return tensors.contains(i) ? tensors.at(i)
+                                       : at::zeros_like(trainer_->model().parameters()[i]->master());
+        };
+        for (const auto& [name, tensor] : assemble(of)) all[state + "/" + name] = tensor;
+    }
+    return all;
 }
 
 NamedTensors TinyRun::assemble(const std::function<at::Tensor(size_t)>& of) {

@@ -48,6 +48,7 @@ struct TinyRunOptions {
     double max_norm = 0.5;  // so small that it acts
     double lr = 1e-3;
     train::AdamWOptions adamw = {};
+    std::vector<train::OptimizerChoice> optimizers = {};
     TinyData data = TinyData::Random;
     uint64_t seed = 11;
     bool unit_grad_norms = false;
@@ -82,8 +83,8 @@ class TinyRun {
     /// COLLECTIVE: whole tensors in fp64, assembled from the slabs of the ranks that own them.
     NamedTensors gradients();
     NamedTensors weights();
-    NamedTensors first_moments();
-    NamedTensors second_moments();
+    /// The optimizers' states: "<state>/<parameter>"; 0 where a parameter has no such state.
+    NamedTensors states();
 
     train::Trainer& trainer() { return *trainer_; }
     comm::Mesh& mesh() { return mesh_; }

@@ -20,6 +20,9 @@ struct Init {
     double value = 0;
 };
 
+/// What a parameter is to an optimizer. Matrix: of a layer. A tied head's matrix is the Embedding.
+enum class ParameterKind { Matrix, Embedding, Head, Vector };
+
 /// Tensor dim `dim` is cut into `parts` chunks of ceil(n / parts) over the mesh axes `axes`; the last chunks
 /// may be shorter or empty. If `parts` is smaller than the degree of the axes (fewer KV heads than ranks),
 /// blocks of degree / parts neighbours hold the same chunk.
@@ -41,7 +44,7 @@ struct ParamSpec {
     std::string name = {};  // the name in a checkpoint: layers.0.attention.wq.weight
     std::vector<int64_t> shape = {};
     Init init = {};
-    bool is_matrix = true;  // matrices get weight decay by default
+    ParameterKind kind = ParameterKind::Matrix;
     /// The pipeline ranks that hold the parameter, each once; two for a tied table on two ranks.
     std::vector<int> pipeline_ranks = {0};
     std::vector<Cut> cuts = {};  // in order: the tensor axis first, then `shards`

@@ -45,7 +45,7 @@ struct AttentionPlaces {
     void declare_matrices(const ModelSpec& spec, int64_t layer, Unit& unit);
     void declare_vectors(const ModelSpec& spec, Unit& unit);
 };
-/// Those of the scores and of the values that they weight, in one layer.
+/// The FLOPs of one layer's scores, and of the values that the scores weight.
 FlopsPerToken attention_flops(const ModelSpec& spec, const LayerSpec& layer, int64_t sequence_length);
 
 class Attention {

@@ -47,6 +47,7 @@ Parameter table(const ModelSpec& spec) {
     const double deviation = spec.tied_embeddings ? 1 / std::sqrt(static_cast<double>(spec.dim)) : 1;
     Parameter parameter = projection(kTable, spec.vocab_size, spec.dim, kOutputs, deviation);
     parameter.is_table = true;
+    parameter.spec.kind = layout::ParameterKind::Embedding;
     return parameter;
 }
 
@@ -55,10 +56,9 @@ Parameter table(const ModelSpec& spec) {
 HeadPlaces declare_head(const ModelSpec& spec, Unit& unit) {
     const double deviation = 1 / std::sqrt(static_cast<double>(spec.dim));
     const Place norm = unit.add({norm_weight(spec, "norm.weight", spec.dim)});
-    return {norm, unit.add({spec.tied_embeddings ? table(spec)
-                                                 : projection("output.weight", spec.vocab_size, spec.dim,
-                                                              kOutputs, deviation)},
-                           "output")};
+    Parameter output = projection("output.weight", spec.vocab_size, spec.dim, kOutputs, deviation);
+    output.spec.kind = layout::ParameterKind::Head;
+    return {norm, unit.add({spec.tied_embeddings ? table(spec) : output}, "output")};
 }
 
 Head::Head(const ModelSpec& spec, const TensorAxis& axis, bool gather_logits)

@@ -42,7 +42,7 @@ Parameter vector(std::string name, int64_t size, double value) {
     return {.spec = {.name = std::move(name),
                      .shape = {size},
                      .init = {layout::InitKind::Constant, value},
-                     .is_matrix = false}};
+                     .kind = layout::ParameterKind::Vector}};
 }
 
 Parameter cut_vector(std::string name, int64_t size, double value) {

@@ -23,7 +23,7 @@ std::string gib(int64_t bytes) { return observe::gibibytes_text(bytes); }
 std::string memory_parts(const PeakMemory& peak) {
     const std::pair<const char*, int64_t> parts[] = {
         {"weights", peak.held.weights},         {"their copies for computation", peak.held.copies},
-        {"gradients", peak.held.gradients},     {"optimizer states", peak.held.moments},
+        {"gradients", peak.held.gradients},     {"optimizer states", peak.held.states},
         {"gathered units", peak.held.gathered}, {"activations and the rest", peak.other_bytes()}};
     std::vector<std::string> texts;
     for (const auto& [name, bytes] : parts) {
@@ -56,7 +56,7 @@ std::string time_parts(const RankTime& time) {
 ordered_json memory_json(const PeakMemory& peak) {
     return {{"peak_bytes", peak.bytes},         {"operation", peak.operation},
             {"weights", peak.held.weights},     {"copies", peak.held.copies},
-            {"gradients", peak.held.gradients}, {"moments", peak.held.moments},
+            {"gradients", peak.held.gradients}, {"moments", peak.held.states},
             {"gathered", peak.held.gathered},   {"other", peak.other_bytes()}};
 }
 

@@ -165,7 +165,7 @@ class Tracer {
         const int64_t peak = memory_.peak_bytes - before_bytes_;
         if (peak > trace_.peak.bytes && dry_) {
             train::Trainer& trainer = dry_->trainer();
-            trace_.peak = {peak, held_bytes(trainer.model(), trainer.step().optimizer()), phase_};
+            trace_.peak = {peak, held_bytes(trainer), phase_};
         }
         phase_ = std::move(phase);
         new_event_ = true;
@@ -236,7 +236,8 @@ class Tracer {
 
 }  // namespace
 
-HeldBytes held_bytes(parallel::ParallelModel& model, const train::AdamW& optimizer) {
+HeldBytes held_bytes(train::Trainer& trainer) {
+    parallel::ParallelModel& model = trainer.model();
     HeldBytes held;
     for (const auto& parameter : model.parameters()) {
         held.weights += num_bytes(parameter->master());
@@ -244,8 +245,7 @@ HeldBytes held_bytes(parallel::ParallelModel& model, const train::AdamW& optimiz
             held.copies += num_bytes(parameter->compute());
         held.gradients += num_bytes(parameter->gradient().sum);
     }
-    for (const auto& [first, second] : optimizer.moments())
-        held.moments += num_bytes(first) + num_bytes(second);
+    for (const train::State& state : trainer.step().states()) held.states += num_bytes(state.tensor);
     for (parallel::Stage& stage : model.stages()) {
         for (parallel::ShardedUnit& unit : stage.units) {
             for (const parallel::ShardedSet& set : unit.sets()) {
@@ -260,7 +260,7 @@ HeldBytes held_bytes(parallel::ParallelModel& model, const train::AdamW& optimiz
 HeldBytes planned_bytes(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank) {
     comm::Recording recording;
     train::DryRank dry(options, shape, rank, recording);
-    return held_bytes(dry.trainer().model(), dry.trainer().step().optimizer());
+    return held_bytes(dry.trainer());
 }
 
 RankTrace trace_rank(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank,

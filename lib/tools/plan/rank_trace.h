@@ -11,7 +11,7 @@
 #include "layout/mesh_shape.h"
 #include "parallel/parallel_model.h"
 #include "plan/machine.h"
-#include "train/adamw.h"
+#include "train/step.h"
 #include "train/trainer.h"
 
 namespace argosy::plan {
@@ -21,14 +21,14 @@ struct HeldBytes {
     int64_t weights = 0;    // the weights that the optimizer updates
     int64_t copies = 0;     // copies of the weights in the type of computation, if that type differs
     int64_t gradients = 0;  // sums per parameter, and gradients of units that are not reduced yet
-    int64_t moments = 0;    // of the optimizer
+    int64_t states = 0;     // of the optimizers
     int64_t gathered = 0;   // weights of units that are gathered now
-    int64_t total() const { return weights + copies + gradients + moments + gathered; }
+    int64_t total() const { return weights + copies + gradients + states + gathered; }
     bool operator==(const HeldBytes&) const = default;
 };
 
 /// Bytes that this rank holds now.
-HeldBytes held_bytes(parallel::ParallelModel& model, const train::AdamW& optimizer);
+HeldBytes held_bytes(train::Trainer& trainer);
 
 /// Bytes that the Trainer of a rank will hold after its construction. Allocates nothing.
 HeldBytes planned_bytes(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank);

@@ -255,7 +255,7 @@ int64_t bytes_with(const Plan& plan, const JobConfig& given, const NumberTypes& 
     const JobConfig narrow = with_types(given, row);
     const HeldBytes& held = plan.fullest().trace.peak.held;
     int64_t bytes = plan.peak_bytes();
-    if (narrow.optimizer.state_dtype != given.optimizer.state_dtype) bytes -= held.moments / 2;
+    if (narrow.optimizer.state_dtype != given.optimizer.state_dtype) bytes -= held.states / 2;
     if (narrow.training.gradient_accumulation_dtype != given.training.gradient_accumulation_dtype)
         bytes -= held.gradients / 2;
     if (narrow.training.dtype != given.training.dtype) bytes -= held.weights / 2 + held.copies;

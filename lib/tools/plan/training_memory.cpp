@@ -25,7 +25,7 @@ std::vector<std::string> lasting_parts(const HeldBytes& held) {
     return {"weights " + gibibytes_text(held.weights),
             "their copies for computation " + gibibytes_text(held.copies),
             "gradients " + gibibytes_text(held.gradients),
-            "optimizer states " + gibibytes_text(held.moments)};
+            "optimizer states " + gibibytes_text(held.states)};
 }
 
 /// Lists the uses of memory during a step. On a GPU, these and parts_beside_tensors() add up to the GPU's
@@ -148,7 +148,7 @@ train::Trainer MemoryAccount::make_trainer(const train::TrainerOptions& options,
 void MemoryAccount::record(train::Trainer& trainer) {
     try {
         if (const auto* op = trainer.step().executor().failed_op()) under_way_ = *op;
-        held_ = held_bytes(trainer.model(), trainer.step().optimizer());
+        held_ = held_bytes(trainer);
     } catch (const std::exception&) {  // recording may itself run out of memory
     }
 }

@@ -1,5 +1,5 @@
-// A unit is the parameters of one layer, or of the head. Its weights and gradients are those with which the
-// layer computes; its sets (sharded_set.h) gather and reduce them. The executor calls the sets.
+// A unit is the parameters of one layer, or of the head: the weights and gradients with which the layer
+// computes. The unit's sets (sharded_set.h) gather and reduce them. The executor calls the sets.
 #pragma once
 
 #include <cstdint>

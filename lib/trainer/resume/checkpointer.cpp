@@ -98,7 +98,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
     if (!saves()) return;
     nonce_ = comm::broadcast(control, random_numbers());
     weights_ = gather_tensors(state.cut_weights(), state.mesh(), control);
-    moments_ = gather_tensors(state.cut_moments(), state.mesh(), control);
+    states_ = gather_tensors(state.cut_states(), state.mesh(), control);
     work_.run(on_rank_0([this] {
         make_folders(options_->folder);
         // The remains of earlier starts use the space that is checked.
@@ -146,7 +146,7 @@ void Checkpointer::require_space_for_step() const {
 checkpoint::SavePlan Checkpointer::plan_of(bool model_only) const {
     checkpoint::SavePlan plan{.grid = writer_grid(state_.mesh()), .tensors = weights_};
     const auto& type = options_->checkpoint.export_dtype;
-    if (!model_only) plan.tensors.insert(plan.tensors.end(), moments_.begin(), moments_.end());
+    if (!model_only) plan.tensors.insert(plan.tensors.end(), states_.begin(), states_.end());
     for (checkpoint::CutTensor& tensor : plan.tensors)
         if (model_only && type) tensor.info.type = setup::element_type(*type);
     return plan;
@@ -170,7 +170,7 @@ void Checkpointer::begin(const train::Position& position) {
     save->nonce = nonce_of(nonce_, position.step);
     save->plan = plan_of(save->model_only);
     std::vector<HeldSlab> held = state_.weights().slabs();
-    held.insert(held.end(), state_.moments().begin(), state_.moments().end());
+    held.insert(held.end(), state_.states().begin(), state_.states().end());
     save->copy = copy_;
     save->bytes = copy_->copy(written_slabs(held, save->plan, save->writer));
     save_ = save;

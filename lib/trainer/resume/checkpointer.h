@@ -109,7 +109,7 @@ class Checkpointer {
     std::shared_ptr<const SaveOptions> options_;
     comm::Communicator& control_;
     const RunState& state_;
-    std::vector<checkpoint::CutTensor> weights_, moments_;  // of all pipeline ranks
+    std::vector<checkpoint::CutTensor> weights_, states_;  // of all pipeline ranks
     /// Random: distinguishes this process's saves from the saves of others.
     std::array<int64_t, 2> nonce_ = {};
     int64_t last_begun_ = 0;  // step of the newest save; 0: none

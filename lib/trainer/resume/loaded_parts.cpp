@@ -93,7 +93,7 @@ void check(const TensorSource& source, const HeldSlab& held) {
             source.place(), found.name, fmt::join(found.shape, ", "), fmt::join(held.tensor.shape, ", "));
     }
     if (is_floating(found.type)) return;
-    throw UserError("{}: {} has elements of type {}; weights and moments must be f64, f32, bf16 or f16",
+    throw UserError("{}: {} has elements of type {}; weights and optimizer states must be f64, f32, bf16 or f16",
                     source.place(), found.name, found.type_name());
 }
 
@@ -133,7 +133,7 @@ LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshS
     throw UserError(
         "step {} was saved as the last one, with the weights alone (checkpoint.last_save_model_only): the "
         "run cannot go on from there. Resume from an earlier step (checkpoint.load_step), begin a new run "
-        "with these weights (checkpoint.initial_load_path), or start with new moments "
+        "with these weights (checkpoint.initial_load_path), or start with new optimizer states "
         "(checkpoint.exclude_from_loading = optimizer)",
         description.step);
 }
@@ -148,7 +148,7 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
     if (has_state && (!description->model_only || !parts.optimizer)) return parts;
     throw UserError(
         "{} holds {}, but checkpoint.initial_load_model_only = false needs the whole state; set it to true",
-        place, has_state ? "weights without moments" : "the weights alone");
+        place, has_state ? "weights without optimizer states" : "the weights alone");
 }
 
 train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,

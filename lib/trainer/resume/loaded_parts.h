@@ -18,7 +18,7 @@ namespace argosy::resume {
 
 /// The parts to load in addition to the weights, named as in checkpoint.exclude_from_loading.
 struct LoadedParts {
-    bool optimizer = false;    // AdamW's moments and number of updates
+    bool optimizer = false;    // the optimizers' states and number of updates
     bool dataloader = false;   // position in the data
     bool train_state = false;  // step, tokens, and the UpdateGuard's state
     bool any() const { return optimizer || dataloader || train_state; }
@@ -32,7 +32,7 @@ LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshS
 
 /// Parts to load from checkpoint.initial_load_path. `description` is empty for a Hugging Face folder.
 /// Throws UserError if checkpoint.initial_load_model_only is false and the checkpoint has no state, or lacks
-/// the moments although they are to be loaded.
+/// the optimizers' states although they are to be loaded.
 LoadedParts parts_to_begin_with(const config::JobConfig& config,
                                 const std::optional<checkpoint::Description>& description,
                                 const std::string& place);

@@ -236,7 +236,7 @@ std::optional<Start> Restorer::resume() {
              "choose another as checkpoint.load_step");
     }
     fail(fmt::format("none of the {} steps in {} is intact", steps.size(), folder.string()),
-         "to start afresh, remove them, or set checkpoint.folder to another folder; if only moments are "
+         "to start afresh, remove them, or set checkpoint.folder to another folder; if only the optimizer's states are "
          "damaged, convert-checkpoint --model-only saves the weights of a step, for "
          "checkpoint.initial_load_path of a new run");
 }
@@ -285,7 +285,7 @@ void Restorer::check_model(const ModelSource& source) const {
 /// Returns the faults of the tensors' bytes; none if all tensors are loaded.
 Faults Restorer::load_tensors(const ModelSource& source, const LoadedParts& parts) {
     std::vector<HeldSlab> slabs = weights_.slabs();
-    if (parts.optimizer) slabs.insert(slabs.end(), state_->moments().begin(), state_->moments().end());
+    if (parts.optimizer) slabs.insert(slabs.end(), state_->states().begin(), state_->states().end());
     work_.run([&] { check_tensors(*source.tensors, slabs); });
     Faults faults = work_.find_faults([&]() -> std::vector<std::string> {
         load_slabs(*source.tensors, slabs);

@@ -1,8 +1,9 @@
 #include "resume/run_state.h"
 
-#include <nlohmann/json.hpp>
+#include <fmt/format.h>
 
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
@@ -83,8 +84,6 @@ HeldSlab held_slab(const std::string& name, const parallel::ShardedParameter& pa
 }  // namespace
 
 std::string weight_name(const std::string& parameter) { return "model/" + parameter; }
-std::string first_moment_name(const std::string& parameter) { return "optimizer/first/" + parameter; }
-std::string second_moment_name(const std::string& parameter) { return "optimizer/second/" + parameter; }
 
 HeldWeights::HeldWeights(parallel::ParallelModel& model) : model_(model) {
     for (const auto& parameter : model.parameters()) {
@@ -106,16 +105,13 @@ RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::Updat
       data_(std::move(data)),
       weights_(trainer.model()) {
     const auto& parameters = trainer.model().parameters();
-    const auto& moments = trainer.step().optimizer().moments();
-    for (size_t i = 0; i < parameters.size(); ++i) {
-        const layout::ParamSpec& spec = parameters[i]->spec();
-        cut_weights_.push_back(cut_tensor(weights_.slabs()[i].tensor, spec, mesh.shape()));
-        const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-            moments_.push_back(held_slab(name, *parameters[i], tensor));
-            cut_moments_.push_back(cut_tensor(moments_.back().tensor, spec, mesh.shape()));
-        };
-        add(first_moment_name(spec.name), moments[i].first);
-        add(second_moment_name(spec.name), moments[i].second);
+    for (size_t i = 0; i < parameters.size(); ++i)
+        cut_weights_.push_back(cut_tensor(weights_.slabs()[i].tensor, parameters[i]->spec(), mesh.shape()));
+    for (const auto& [name, number, tensor] : trainer.step().states()) {
+        const parallel::ShardedParameter& parameter = *parameters[number];
+        states_.push_back(
+            held_slab(fmt::format("optimizer/{}/{}", name, parameter.spec().name), parameter, tensor));
+        cut_states_.push_back(cut_tensor(states_.back().tensor, parameter.spec(), mesh.shape()));
     }
 }
 
@@ -126,12 +122,12 @@ Scalars RunState::scalars(const train::Position& position) const {
             .seq_len = seq_len_,
             .seed = trainer_.seed(),
             .data = data_,
-            .num_updates = trainer_.step().optimizer().num_updates(),
+            .num_updates = trainer_.step().num_updates(),
             .guard = guard_.state()};
 }
 
 void RunState::restore_optimizer(const Scalars& scalars) {
-    trainer_.step().optimizer().set_num_updates(scalars.num_updates);
+    trainer_.step().set_num_updates(scalars.num_updates);
 }
 
 std::string to_json(const Scalars& scalars) {

@@ -26,7 +26,7 @@ struct Scalars {
     int64_t seq_len = 0;  // tokens of one sample of position.samples
     uint64_t seed = 0;
     std::string data = {};    // data::Loader::fingerprint(); empty: unknown
-    int64_t num_updates = 0;  // number of AdamW's updates: all steps except skipped ones
+    int64_t num_updates = 0;  // of the optimizers: all steps except skipped ones
     int64_t lr_schedule = train::LrSchedule::kVersion;
     bool has_loss_scale = false;  // of a run in float16, as older versions had; never written
     train::UpdateGuard::State guard;
@@ -74,11 +74,11 @@ class RunState {
     const model::ModelSpec& spec() const { return weights_.spec(); }
     HeldWeights& weights() { return weights_; }
     const HeldWeights& weights() const { return weights_; }
-    /// "optimizer/first/<parameter>" and "optimizer/second/<parameter>".
-    const std::vector<HeldSlab>& moments() const { return moments_; }
-    /// How a save cuts the tensors of weights() and moments().
+    /// The optimizers' states: "optimizer/<state>/<parameter>".
+    const std::vector<HeldSlab>& states() const { return states_; }
+    /// How a save cuts the tensors of weights() and states(). A state is cut as its parameter.
     const std::vector<checkpoint::CutTensor>& cut_weights() const { return cut_weights_; }
-    const std::vector<checkpoint::CutTensor>& cut_moments() const { return cut_moments_; }
+    const std::vector<checkpoint::CutTensor>& cut_states() const { return cut_states_; }
     const layout::MeshShape& mesh() const { return mesh_.shape(); }
     int writer() const;  // this rank's number among the writers of a save
 
@@ -93,13 +93,11 @@ class RunState {
     int64_t seq_len_;
     std::string data_;
     HeldWeights weights_;
-    std::vector<HeldSlab> moments_;
-    std::vector<checkpoint::CutTensor> cut_weights_, cut_moments_;
+    std::vector<HeldSlab> states_;
+    std::vector<checkpoint::CutTensor> cut_weights_, cut_states_;
 };
 
-/// The names of a parameter's tensors in a checkpoint.
+/// The name of a parameter's weights in a checkpoint.
 std::string weight_name(const std::string& parameter);
-std::string first_moment_name(const std::string& parameter);
-std::string second_moment_name(const std::string& parameter);
 
 }  // namespace argosy::resume

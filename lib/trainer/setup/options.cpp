@@ -227,10 +227,10 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
         .num_microbatches = sizes.num_microbatches,
         .executor = {.graphs = uses_graphs(config)},
         .step = {.max_norm = config.training.max_norm,
+                 .weight_decay = optimizer.weight_decay,
                  .decay_all_parameters = optimizer.decay_all_parameters,
                  .unit_grad_norms = config.metrics.layer_grad_norms,
-                 .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optimizer.weight_decay,
-                           moments_type(optimizer)}}};
+                 .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, moments_type(optimizer)}}};
     check_product_casts(config, options, mesh);
     return options;
 }

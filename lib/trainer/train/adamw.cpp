@@ -23,11 +23,11 @@ using ops::Rounded;
 using ops::RoundingKey;
 using ops::widened;
 
-/// The factors of one update of a parameter. All but decay_factor are the same for all parameters.
-struct Update {
+/// The factors of one update of a parameter.
+struct Factors {
     uint64_t number;  // number of the update, from 1
     double gradient_factor;
-    double decay_factor;  // 1 - lr * weight decay; 1 for parameters without decay
+    double decay_factor;  // 1 - lr * weight decay
     double step_size;     // lr / (1 - beta1^number)
     double root_factor;   // 1 / sqrt(1 - beta2^number)
     double beta1, beta2, eps;
@@ -35,12 +35,12 @@ struct Update {
 };
 
 struct ParameterUpdate {
-    const AdamW::Parameter& parameter;
+    const OptimizedParameter& parameter;
     const AdamW::Moments& moments;
-    Update update;
+    Factors update;
 };
 
-void check(const AdamW::Parameter& parameter, at::ScalarType moments) {
+void check(const OptimizedParameter& parameter, at::ScalarType moments) {
     const at::ScalarType weights = parameter.weights.scalar_type();
     const bool wide = weights == at::kDouble;
     ARGOSY_CHECK(wide || weights == at::kFloat || weights == at::kBFloat16, "{} is {}", parameter.name,
@@ -52,11 +52,12 @@ void check(const AdamW::Parameter& parameter, at::ScalarType moments) {
                  toString(moments));
 }
 
-Update make_update(const AdamWOptions& options, double lr, double gradient_factor, int64_t number) {
-    const auto power = static_cast<double>(number);
-    return {.number = static_cast<uint64_t>(number),
-            .gradient_factor = gradient_factor,
-            .decay_factor = 1,
+Factors factors_of(const AdamWOptions& options, const Update& update, const OptimizedParameter& parameter) {
+    const auto power = static_cast<double>(update.number);
+    const double lr = update.lr * parameter.lr_factor;
+    return {.number = static_cast<uint64_t>(update.number),
+            .gradient_factor = update.gradient_factor,
+            .decay_factor = 1 - lr * parameter.weight_decay,
             .step_size = lr / (1 - std::pow(options.beta1, power)),
             .root_factor = 1 / std::sqrt(1 - std::pow(options.beta2, power)),
             .beta1 = options.beta1,
@@ -70,8 +71,8 @@ Update make_update(const AdamWOptions& options, double lr, double gradient_facto
 at::Tensor root(const at::Tensor& x) { return x.to(at::kDouble).sqrt().to(x.scalar_type()); }
 
 /// Writes `value` to `into`, rounded stochastically if `into` is bf16.
-void store(const at::Tensor& into, const at::Tensor& value, Rounded what, const AdamW::Parameter& parameter,
-           const Update& update) {
+void store(const at::Tensor& into, const at::Tensor& value, Rounded what, const OptimizedParameter& parameter,
+           const Factors& update) {
     if (into.scalar_type() != at::kBFloat16) {
         into.copy_(value);
         return;
@@ -172,7 +173,7 @@ void update_on_gpu(std::span<const ParameterUpdate> updates) {
 }
 
 /// An update reads and writes weights and moments, reads the gradient and writes the copy for computation.
-void note_update(const AdamW::Parameter& parameter, const AdamW::Moments& moments) {
+void note_update(const OptimizedParameter& parameter, const AdamW::Moments& moments) {
     const bool has_copy = !parameter.compute.is_same(parameter.weights);
     ops::note_pass({parameter.weights, parameter.weights, moments.first, moments.first, moments.second,
                     moments.second, parameter.gradient, has_copy ? parameter.compute : at::Tensor()});
@@ -189,9 +190,9 @@ void update_by_kernels(std::span<const ParameterUpdate> updates) {
 
 }  // namespace
 
-AdamW::AdamW(const AdamWOptions& options, std::vector<Parameter> parameters)
+AdamW::AdamW(const AdamWOptions& options, std::vector<OptimizedParameter> parameters)
     : options_(options), parameters_(std::move(parameters)) {
-    for (const Parameter& parameter : parameters_) {
+    for (const OptimizedParameter& parameter : parameters_) {
         const at::ScalarType type =
             options.moments.value_or(ops::accumulation_type(parameter.weights.scalar_type()));
         check(parameter, type);
@@ -200,16 +201,23 @@ AdamW::AdamW(const AdamWOptions& options, std::vector<Parameter> parameters)
     }
 }
 
-void AdamW::step(double lr, double gradient_factor) {
-    Update update = make_update(options_, lr, gradient_factor, ++num_updates_);
+void AdamW::update(const Update& update) {
     std::vector<ParameterUpdate> updates;
     for (size_t i = 0; i < parameters_.size(); ++i) {
-        update.decay_factor = parameters_[i].decay ? 1 - lr * options_.weight_decay : 1;
         note_update(parameters_[i], moments_[i]);
-        updates.push_back({parameters_[i], moments_[i], update});
+        updates.push_back({parameters_[i], moments_[i], factors_of(options_, update, parameters_[i])});
     }
     if (!parameters_.empty() && ops::has_kernels(parameters_[0].weights)) return update_by_kernels(updates);
     for (const ParameterUpdate& one : updates) update_by_operations(one);
+}
+
+std::vector<State> AdamW::states() const {
+    std::vector<State> states;
+    for (size_t i = 0; i < moments_.size(); ++i) {
+        states.push_back({"first", i, moments_[i].first});
+        states.push_back({"second", i, moments_[i].second});
+    }
+    return states;
 }
 
 }  // namespace argosy::train

@@ -13,18 +13,17 @@
 namespace argosy::train {
 namespace {
 
-std::vector<train::AdamW::Parameter> optimizer_parameters(parallel::ParallelModel& model, bool decay_all) {
-    std::vector<train::AdamW::Parameter> parameters;
-    for (const auto& parameter : model.parameters()) {
-        parameters.push_back(
-            {.name = parameter->spec().name,
-             .rows = layout::rows_of(parameter->spec().shape, parameter->slab()),
-             .weights = parameter->master(),
-             .compute = parameter->scale().defined() ? parameter->master() : parameter->compute(),
-             .gradient = parameter->gradient().sum,
-             .decay = decay_all || parameter->spec().is_matrix});
-    }
-    return parameters;
+OptimizedParameter optimized(parallel::ShardedParameter& parameter, const StepOptions& options) {
+    const layout::ParamSpec& spec = parameter.spec();
+    const bool decays = options.decay_all_parameters || spec.kind != layout::ParameterKind::Vector;
+    return {.name = spec.name,
+            .rows = layout::rows_of(spec.shape, parameter.slab()),
+            .weights = parameter.master(),
+            .compute = parameter.scale().defined() ? parameter.master() : parameter.compute(),
+            .gradient = parameter.gradient().sum,
+            .weight_decay = decays ? options.weight_decay : 0,
+            .kind = spec.kind,
+            .owned = parameter.owned()};
 }
 
 /// Reads [loss, squared norm, squared norms of units ...]. On the device meta, all are 0.
@@ -58,18 +57,43 @@ bool StepTotals::finite() const {
 
 Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor executor,
            const StepOptions& options)
-    : model_(model),
-      mesh_(mesh),
-      executor_(std::move(executor)),
-      options_(options),
-      optimizer_(options.adamw, optimizer_parameters(model, options.decay_all_parameters)) {}
+    : model_(model), mesh_(mesh), executor_(std::move(executor)), options_(options) {
+    make_optimizers();
+}
+
+void Step::make_optimizers() {
+    // 1. give each parameter to the first choice that takes it; AdamW, the last one, takes any
+    std::vector<OptimizerChoice> choices = options_.optimizers;
+    choices.push_back({[](const OptimizedParameter&) { return true; },
+                       [&](std::vector<OptimizedParameter> parameters, comm::Mesh&) {
+                           return std::make_unique<AdamW>(options_.adamw, std::move(parameters));
+                       }});
+    std::vector<std::vector<OptimizedParameter>> taken(choices.size());
+    std::vector<std::vector<size_t>> numbers(choices.size());  // of those parameters, in the model
+    for (size_t i = 0; i < model_.parameters().size(); ++i) {
+        OptimizedParameter parameter = optimized(*model_.parameters()[i], options_);
+        const auto takes = [&](const OptimizerChoice& choice) { return choice.takes(parameter); };
+        const auto choice = std::ranges::find_if(choices, takes) - choices.begin();
+        taken[choice].push_back(std::move(parameter));
+        numbers[choice].push_back(i);
+    }
+    // 2. make the optimizers; one that communicates is made on ranks without parameters of its own too
+    for (size_t i = 0; i < choices.size(); ++i) {
+        optimizers_.push_back(choices[i].make(std::move(taken[i]), mesh_));
+        for (State& state : optimizers_.back()->states()) {
+            state.parameter = numbers[i][state.parameter];
+            states_.push_back(std::move(state));
+        }
+    }
+    std::ranges::stable_sort(states_, {}, &State::parameter);
+}
 
 StepTotals Step::forward_backward(const StepBatch& batch, const std::function<void()>& meanwhile) {
     // The weight of one token's loss in the job's mean: the same for every token on every rank. If no token
     // counts, loss and gradients are 0 with any weight that is finite.
     const double weight = 1 / static_cast<double>(std::max<int64_t>(batch.job_counted_tokens, 1));
     parallel::reset_gradients(model_);
-    at::Tensor loss = executor_.run(batch.microbatches, weight, optimizer_.num_updates()) * weight;
+    at::Tensor loss = executor_.run(batch.microbatches, weight, num_updates_) * weight;
     // The ranks of a tensor group computed the same loss, so only one of them adds it to the sum.
     if (mesh_.coordinate(layout::Axis::Tensor) != 0) loss.zero_();
     const at::Tensor squares = parallel::owned_squared_norms(model_);
@@ -93,7 +117,8 @@ StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits&
                  norm = without_nan_sign(std::sqrt(totals.squared_norm));
     const bool within = totals.finite() && loss <= limits.loss && norm <= limits.grad_norm;
     if (within) {
-        optimizer_.step(lr, gradient_factor(norm));
+        const Update update{++num_updates_, lr, gradient_factor(norm)};
+        for (const auto& optimizer : optimizers_) optimizer->update(update);
         model_.refresh_float8();
     }
     mesh_.world().wait_for_gpu();  // otherwise the update's time would count for the next step

@@ -1,5 +1,5 @@
 // One training step: forward and backward over the microbatches, clipping of the gradients, and the
-// optimizer's update. A Step owns the optimizer and the executor.
+// optimizers' update. A Step owns the optimizers and the executor.
 //
 // The executor's program ends with the sums of gradients over ranks. The gradient norm and the update are no
 // operations of a program: between them the host reads the loss and the norm, skips the update if gradients
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -51,17 +52,20 @@ struct UpdateLimits {
 struct StepResult {
     double loss = 0;       // mean over the job's counted tokens
     double grad_norm = 0;  // of the whole gradient, before clipping
-    bool skipped = false;  // loss or norm not finite or above its limit: weights and moments are unchanged
+    bool skipped = false;  // loss or norm not finite or above its limit: weights and states are unchanged
     /// Name and gradient norm, before clipping, of each of model::unit_names, if StepOptions asks for them.
     std::vector<std::pair<std::string, double>> unit_grad_norms = {};
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
 
 struct StepOptions {
-    double max_norm = 1;  // infinite: no clipping
+    double max_norm = 1;        // infinite: no clipping
+    double weight_decay = 0.1;  // of all parameters but vectors
     bool decay_all_parameters = false;
     bool unit_grad_norms = false;
-    train::AdamWOptions adamw = {};
+    AdamWOptions adamw = {};
+    /// Each parameter goes to the first that takes it, and to AdamW if none does.
+    std::vector<OptimizerChoice> optimizers = {};
 };
 
 class Step {
@@ -79,17 +83,24 @@ class Step {
     /// Skips the update as UpdateLimits says. REQUIRES: the same limits on all ranks.
     StepResult update(const StepTotals& totals, double lr, const UpdateLimits& limits = {});
 
-    train::AdamW& optimizer() { return optimizer_; }
+    /// The optimizers' states, by the numbers of ParallelModel::parameters(), and the number of updates done.
+    /// Together with the weights they are all that the next update depends on.
+    const std::vector<State>& states() const { return states_; }
+    int64_t num_updates() const { return num_updates_; }
+    void set_num_updates(int64_t number) { num_updates_ = number; }
     const parallel::Executor& executor() const { return executor_; }
 
   private:
     double gradient_factor(double norm) const;
+    void make_optimizers();
 
     parallel::ParallelModel& model_;
     comm::Mesh& mesh_;
     parallel::Executor executor_;
     StepOptions options_;
-    train::AdamW optimizer_;
+    std::vector<std::unique_ptr<Optimizer>> optimizers_;
+    std::vector<State> states_;
+    int64_t num_updates_ = 0;
 };
 
 }  // namespace argosy::train
