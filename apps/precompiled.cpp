@@ -1,0 +1,1 @@
+// The source of the target whose header the executables read precompiled (CMakeLists.txt).
