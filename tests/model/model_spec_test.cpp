@@ -177,12 +177,18 @@ TEST(UnitParameters, NameEachOnceAndTieTheTable) {
     EXPECT_EQ(std::unique(names.begin(), names.end()), names.end());
 }
 
-TEST(UnitParameters, OnlyMatricesDecay) {
-    for (const auto& unit : unit_parameters(preset("qwen3", "0.6B"))) {
-        for (const Parameter& parameter : unit) {
-            EXPECT_EQ(parameter.spec.kind == layout::ParameterKind::Vector, parameter.spec.shape.size() == 1)
+TEST(UnitParameters, HaveKindsForOptimizers) {
+    using enum layout::ParameterKind;
+    for (const bool tied : {false, true}) {
+        ModelSpec spec = preset("qwen3", "0.6B");
+        spec.tied_embeddings = tied;
+        const auto units = unit_parameters(spec);
+        EXPECT_EQ(units.front()[0].spec.kind, Embedding);
+        EXPECT_EQ(units.back()[0].spec.kind, Vector);
+        EXPECT_EQ(units.back()[1].spec.kind, tied ? Embedding : Head);
+        for (const Parameter& parameter : units[1])
+            EXPECT_EQ(parameter.spec.kind, parameter.spec.shape.size() == 1 ? Vector : Matrix)
                 << parameter.spec.name;
-        }
     }
 }
 

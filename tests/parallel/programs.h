@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/lowering.h"
@@ -19,6 +20,12 @@ struct ProgramCase {
 
 inline int num_units(const StageUnits& units) { return units.num_layers + units.has_head; }
 
+/// Returns the stages with one set in each unit.
+inline std::vector<StageUnits> with_one_set(std::vector<StageUnits> stages) {
+    for (StageUnits& units : stages) units.sets.assign(num_units(units), {UnitSet()});
+    return stages;
+}
+
 /// `layers[s]` blocks on stage s, the embedding before them on the first, the head on the last; each unit is
 /// one set.
 inline std::vector<StageUnits> stages_of(const std::vector<int>& layers) {
@@ -27,8 +34,7 @@ inline std::vector<StageUnits> stages_of(const std::vector<int>& layers) {
     stages.front().has_embedding = true;
     ++stages.front().num_layers;
     stages.back().has_head = true;
-    for (StageUnits& units : stages) units.sets.assign(num_units(units), {UnitSet()});
-    return stages;
+    return with_one_set(std::move(stages));
 }
 
 /// Returns the stages with a second set in every block.
@@ -150,9 +156,8 @@ inline const char* letters(UnitOpKind kind) {
 }
 
 /// "F1.0" is the forward of unit 1 for microbatch 0, "G2" the gather of unit 2, "G2'" that of its second set,
-/// "sa.3" a transfer of
-/// microbatch 3, ta and tg the ends of receives, ma and mg moves, D the end of a reduction, E that of a sum
-/// over ranks, st, rt and at the exchange of a tied table.
+/// "sa.3" a transfer of microbatch 3, ta and tg the ends of receives, ma and mg moves, D the end of a
+/// reduction, E that of a sum over ranks, st, rt and at the exchange of a tied table.
 inline std::string written(const std::vector<UnitOp>& ops) {
     std::string text;
     for (const UnitOp& op : ops) {

@@ -81,7 +81,7 @@ void PrintTo(const Types& types, std::ostream* out) { *out << types.name; }
 
 struct ShardedUnitTest : ::testing::TestWithParam<Types> {
     ShardedUnitTest() {
-        std::vector<ShardedSet::Parameter> of_unit;
+        std::vector<ShardedUnit::Parameter> of_unit;
         for (size_t i = 0; i < kShapes.size(); ++i) {
             parameters.push_back(make_parameter(spec_of(i, counted.size()), mesh, GetParam().precision));
             of_unit.push_back({place_of(static_cast<int>(i)), parameters.back().get()});
@@ -286,7 +286,7 @@ TEST(ReplicatedUnit, SumsItsParametersInPlaceInOneLaunch) {
     auto counted = submissions.recorded(world());
     comm::Mesh mesh(layout::resolve({.replicate = counted.size(), .shard = 1}, counted.size()), counted);
     std::vector<std::unique_ptr<ShardedParameter>> parameters;
-    std::vector<ShardedSet::Parameter> of_unit;
+    std::vector<ShardedUnit::Parameter> of_unit;
     const auto own = [&](size_t i, int rank) {
         return gradient_of(parameters[i]->spec(), rank, /*round=*/0, at::kFloat);
     };
@@ -399,7 +399,7 @@ struct JoinedUnitTest : ::testing::TestWithParam<Precision> {
     JoinedUnitTest() {
         const std::vector<model::Parameter> declared = unit_parameters();
         UnitMemory memory(declared, mesh, GetParam());
-        std::vector<ShardedSet::Parameter> of_unit;
+        std::vector<ShardedUnit::Parameter> of_unit;
         for (int number = 0; const model::Parameter& each : declared) {
             parameters.push_back(
                 std::make_unique<ShardedParameter>(each.spec, mesh, memory.of(number++), kSeed));

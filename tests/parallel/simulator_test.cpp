@@ -126,7 +126,8 @@ TEST_P(SimulatedSchedule, BubbleIsOneFillAndOneDrain) {
             for (const int layers : {1, 3}) {
                 std::vector<StageUnits> stages(ranks, {.num_layers = layers});
                 stages.front().has_embedding = stages.back().has_head = true;
-                const ProgramCase simulated{GetParam(), {ranks, ranks, microbatches}, {.stages = stages}};
+                const ProgramCase simulated{
+                    GetParam(), {ranks, ranks, microbatches}, {.stages = with_one_set(stages)}};
                 const auto programs = programs_of(simulated);
                 const int forward = layers, backward = 2 * layers, loss = 1;
                 EXPECT_EQ(simulate(programs, simulated.shape, simulated.options).num_rounds,
@@ -147,8 +148,9 @@ void for_all_pipelines(const std::string& schedule, int layers, Check check) {
         for (int microbatches = 1; microbatches <= kMaxMicrobatchesOfTransfers; ++microbatches) {
             if (!takes(schedule, per_rank, ranks, microbatches)) continue;
             SCOPED_TRACE(fmt::format("{} ranks, {} microbatches", ranks, microbatches));
-            const ProgramCase simulated{
-                schedule, shape_of(schedule, per_rank, ranks, microbatches), {.stages = stages}};
+            const ProgramCase simulated{schedule,
+                                        shape_of(schedule, per_rank, ranks, microbatches),
+                                        {.stages = with_one_set(stages)}};
             check(simulated, programs_of(simulated));
             if (::testing::Test::HasFatalFailure()) return;
         }

@@ -120,7 +120,7 @@ TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Reshard, ::testing::Values("llama3", "qwen2", "own_optimizer"),
+INSTANTIATE_TEST_SUITE_P(Kinds, Reshard, ::testing::Values("llama3", "qwen2", "own_optimizer"),
                          [](const auto& family) { return family.param; });
 
 }  // namespace

@@ -20,7 +20,7 @@ struct Init {
     double value = 0;
 };
 
-/// What a parameter is to an optimizer. Matrix: of a layer. A tied head's matrix is the Embedding.
+/// How optimizers tell parameters apart. Matrix: a layer's matrix. A tied head's matrix is the Embedding.
 enum class ParameterKind { Matrix, Embedding, Head, Vector };
 
 /// Tensor dim `dim` is cut into `parts` chunks of ceil(n / parts) over the mesh axes `axes`; the last chunks
@@ -49,9 +49,9 @@ struct ParamSpec {
     std::vector<int> pipeline_ranks = {0};
     std::vector<Cut> cuts = {};  // in order: the tensor axis first, then `shards`
     /// The axes whose ranks share the rows: a layer computes with weights that were gathered over them, and
-    /// its gradients are reduced and scattered over them.
+    /// the gradient of the weights is reduced and scattered over them.
     AxisSet shards = {};
-    PartialSum gradient = {};  // the sum that remains after that
+    PartialSum gradient = {};  // the sum over ranks that is still to be made after the reduce-scatter
 };
 
 /// The slab that the rank at `coordinates` holds after the first `num_cuts` cuts (-1: all).

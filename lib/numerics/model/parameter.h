@@ -48,8 +48,8 @@ struct Parameter {
     double multiplied = 1;
     /// The place of its join, or its own.
     Place place = {};
-    /// The number of its set in the unit, from 0: of the parameters that are sharded over the same ranks, and
-    /// are gathered and reduced together. The same for all of a join; a table is in set 0.
+    /// A set is the parameters of a unit that are sharded over the same axes, and are gathered and reduced
+    /// together; `set` is its number in the unit, from 0, without gaps. A join lies in one set, a table in 0.
     int set = 0;
 };
 

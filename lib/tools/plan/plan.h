@@ -30,7 +30,7 @@ struct Plan {
     int64_t score_bytes = 0;
     int64_t tokens = 0;      // of a step
     double seconds = 0;      // of a step
-    double model_flops = 0;  // of a step and a device, by the causal formula (observe/peak_flops.h)
+    double model_flops = 0;  // of a step and a device, by the causal formula (model/flops.h)
     double peak_flops = 0;   // of a device in bf16, as for the MFU of a run (observe/metrics.h)
 
     const RankPlan& fullest() const;  // the rank with the largest peak of memory, shared memory included

@@ -239,7 +239,7 @@ std::vector<Section> make_schema() {
                  "Verify the checksums of the whole step first; false: find only missing, truncated or "
                  "foreign files."),
              key("exclude_from_loading", &Checkpoint::exclude_from_loading, any(),
-                 "Parts to reset: optimizer (moments), dataloader (position), train_state (step, tokens)."),
+                 "Parts to reset: optimizer (its states), dataloader (position), train_state (step, tokens)."),
              key("initial_load_path", &Checkpoint::initial_load_path, any(),
                  "Start a new run from this run (its newest intact step), step, full file or Hugging Face "
                  "folder."),

@@ -92,7 +92,7 @@ struct StepMetrics {
 struct Speed {
     double tokens_per_second = 0;  // the whole job's tokens over the step's wall time
     double tokens_per_second_per_device = 0;
-    double model_tflops_per_device = 0;  // by the causal formula (peak_flops.h), in 1e12 FLOP per second
+    double model_tflops_per_device = 0;  // by the causal formula (model/flops.h), in 1e12 FLOP per second
     /// Model FLOP utilisation (MFU): a device's model FLOP/s over its peak; 1 is the peak. None if no peak is
     /// known.
     std::optional<double> mfu_causal, mfu_noncausal;

@@ -43,7 +43,7 @@ std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars);
 /// Means over the steps since the previous point:
 ///   throughput(tps)                  tokens per second and device
 ///   tflops, mfu(%)                   model TFLOP/s of a device, and their share of its peak, by the
-///                                    non-causal formula (peak_flops.h), like TorchTitan's; mfu only if the
+///                                    non-causal formula (model/flops.h), like TorchTitan's; mfu only if the
 ///                                    datasheet's peak is known
 ///   of_gemm(%)                       model FLOP/s as a share of the measured peak, by the causal formula,
 ///                                    like the log; only if the peak was measured

@@ -63,6 +63,8 @@ Stage& Executor::stage_of(const UnitOp& op) {
     return model_.stages()[model_.stage_map().local_index(op.stage)];
 }
 
+ShardedSet& Executor::set_of(const UnitOp& op) { return stage_of(op).units[op.unit].sets()[op.set]; }
+
 Executor::Slot& Executor::slot_of(const UnitOp& op) {
     Slot& slot = slots_[op.slot];
     slot.tapes.resize(stage_of(op).layers.size());
@@ -139,9 +141,9 @@ void Executor::run_op(const UnitOp& op) {
     Stage& stage = stage_of(op);
     switch (op.kind) {
         case UnitOpKind::Gather:
-            return stage.units[op.unit].sets()[op.set].gather();
+            return set_of(op).gather();
         case UnitOpKind::Release:
-            return stage.units[op.unit].sets()[op.set].release();
+            return set_of(op).release();
         case UnitOpKind::Forward:
             return forward(op, stage, slot_of(op));
         case UnitOpKind::Loss:
@@ -157,19 +159,19 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::BackwardWeight:
             return backward_weight(op, stage, slot_of(op));
         case UnitOpKind::Reduce:
-            return stage.units[op.unit].sets()[op.set].reduce();
+            return set_of(op).reduce();
         case UnitOpKind::FinishReduce:
-            return stage.units[op.unit].sets()[op.set].finish_reduce();
+            return set_of(op).finish_reduce();
         case UnitOpKind::Sum:
-            return stage.units[op.unit].sets()[op.set].sum();
+            return set_of(op).sum();
         case UnitOpKind::FinishSum:
-            return stage.units[op.unit].sets()[op.set].finish_sum();
+            return set_of(op).finish_sum();
         case UnitOpKind::SendTable:
-            return stage.units[op.unit].sets()[op.set].send_table(activations_);
+            return set_of(op).send_table(activations_);
         case UnitOpKind::ReceiveTable:
-            return stage.units[op.unit].sets()[op.set].receive_table(activations_);
+            return set_of(op).receive_table(activations_);
         case UnitOpKind::AddTable:
-            return stage.units[op.unit].sets()[op.set].add_table();
+            return set_of(op).add_table();
         case UnitOpKind::SendActivation:
             return send(activations_, slot_of(op).stream, op.stage + 1);
         case UnitOpKind::SendGradient:

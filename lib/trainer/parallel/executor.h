@@ -85,6 +85,7 @@ class Executor {
     void receive(const UnitOp& op, comm::Communicator& group, int from_stage);
     void take(const UnitOp& op, comm::Communicator& group, at::Tensor& x);
     Stage& stage_of(const UnitOp& op);
+    ShardedSet& set_of(const UnitOp& op);
     Slot& slot_of(const UnitOp& op);
 
     ParallelModel& model_;

@@ -53,7 +53,7 @@ struct KindRow {
     std::optional<ActionKind> transfer = {};  // the action that becomes this operation
 };
 
-// A unit's sum and the exchange of a table follow the last microbatch: they leave nothing for a later one.
+// A set's sum and the exchange of a table follow the last microbatch: they leave nothing for a later one.
 constexpr auto kRows = [] {
     using enum UnitOpKind;
     return std::to_array<KindRow>({
@@ -168,8 +168,8 @@ std::map<SetKey, size_t> positions_of_complete_gradients(const Ops& ops, const L
 }  // namespace
 
 std::span<const UnitSet> StageUnits::sets_of(int unit) const {
-    if (std::cmp_less(unit, sets.size())) return sets[unit];
-    return {};
+    ARGOSY_CHECK(std::cmp_less(unit, sets.size()), "unit {} has no sets", unit);
+    return sets[unit];
 }
 
 ReduceAfter reduce_after(const layout::MeshShape& mesh) {

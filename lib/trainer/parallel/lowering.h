@@ -96,7 +96,7 @@ struct StageUnits {
     int tied_unit = -1;          // the unit with a tied table that another rank's stage holds too
     std::vector<std::vector<UnitSet>> sets = {};  // by unit
 
-    std::span<const UnitSet> sets_of(int unit) const;  // none, if `sets` does not say
+    std::span<const UnitSet> sets_of(int unit) const;
 };
 
 struct LoweringOptions {

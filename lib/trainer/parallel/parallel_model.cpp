@@ -56,8 +56,9 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         }
         add_unit(placement, static_cast<int>(unit), mesh, options, use);
     }
-    constexpr layout::AxisSet kParts = {layout::Axis::Shard, layout::Axis::Context, layout::Axis::Tensor};
-    if (casts_.gather && mesh.degree(kParts) > 1) matrix_parts_ = &mesh.group(kParts);
+    layout::AxisSet parts = layout::Axis::Tensor;
+    for (const auto& parameter : parameters_) parts.add(parameter->spec().shards);
+    if (casts_.gather && mesh.degree(parts) > 1) matrix_parts_ = &mesh.group(parts);
     refresh_float8();
 }
 
@@ -72,7 +73,7 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
     const std::set<int> summed = summed_parameters(placement, unit);
     const auto recipes = recipes_of(declared, casts_, mesh.shape());
     UnitMemory memory(declared, mesh, precision_, use, kept_in_float8(declared, recipes, casts_));
-    std::vector<ShardedSet::Parameter> parameters;
+    std::vector<ShardedUnit::Parameter> parameters;
     std::vector<comm::Communicator*> groups;
     for (const layout::AxisSet shards : shards_of_sets(declared)) groups.push_back(&mesh.group(shards));
     for (int number = 0; const model::Parameter& each : declared) {

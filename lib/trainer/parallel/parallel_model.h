@@ -26,7 +26,7 @@ namespace argosy::parallel {
 
 struct Stage {
     Stage() = default;
-    Stage(Stage&&) = default;
+    Stage(Stage&&) = default;  // and no copy: the units, which a move leaves in place, refer to themselves
 
     int number = 0;
     std::vector<std::unique_ptr<model::Layer>> layers;

@@ -6,6 +6,7 @@
 #include <map>
 #include <numeric>
 #include <ranges>
+#include <utility>
 
 #include "base/error.h"
 #include "model/units.h"
@@ -112,9 +113,12 @@ std::vector<layout::AxisSet> shards_of_sets(const std::vector<Parameter>& unit) 
     std::map<int, layout::AxisSet> shards;
     for (const Parameter& parameter : unit) {
         const layout::AxisSet known = shards.emplace(parameter.set, parameter.spec.shards).first->second;
-        ARGOSY_CHECK(known == parameter.spec.shards, "{} is sharded over other axes than its set",
-                     parameter.spec.name);
+        ARGOSY_CHECK(known == parameter.spec.shards && parameter.set == unit[parameter.place.first].set &&
+                         (parameter.set == 0 || !parameter.is_table),
+                     "{} does not fit its set: {}", parameter.spec.name, parameter.set);
     }
+    ARGOSY_CHECK(shards.empty() || std::cmp_equal(shards.rbegin()->first + 1, shards.size()),
+                 "the sets of {} are not numbered from 0", unit.front().spec.name);
     const auto axes = std::views::values(shards);
     return {axes.begin(), axes.end()};
 }

@@ -34,8 +34,8 @@ struct ModelPlacement {
 ModelPlacement place_parameters(const model::ModelSpec& spec, const layout::MeshShape& mesh,
                                 const std::vector<int>& stage_layers, StageOrder order = StageOrder::Loop);
 
-/// For each set of a unit: the axes over which its parameters are sharded. All of a join, and of a set, have
-/// the same.
+/// For each set of a unit: the axes over which its parameters are sharded. REQUIRES: what model::Parameter
+/// says of sets.
 std::vector<layout::AxisSet> shards_of_sets(const std::vector<model::Parameter>& unit);
 
 /// The numbers of a unit's parameters whose gradients are summed over ranks (ParamSpec::gradient), once the

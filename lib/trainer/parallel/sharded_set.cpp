@@ -164,7 +164,7 @@ void ShardedSet::sum() {
     std::vector<std::pair<comm::Communicator*, std::vector<Op>>> launches;
     std::vector<at::Tensor> sums(parameters_.size());
     for (size_t i = 0; i < parameters_.size(); ++i) {
-        const auto& [place, parameter, summed_over, set, number] = parameters_[i];
+        const auto& [place, parameter, summed_over, number] = parameters_[i];
         if (summed_over == nullptr) continue;
         ARGOSY_CHECK(!parameter->gradient().empty, "{} has no gradient to sum", parameter->spec().name);
         sums[i] = parameter->wide_gradient();

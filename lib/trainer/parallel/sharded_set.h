@@ -22,8 +22,7 @@ class ShardedSet {
         model::Place place;
         ShardedParameter* parameter;
         comm::Communicator* summed_over = nullptr;  // the ranks over which sum() sums its gradient
-        int set = 0;                                // the number of the set in the unit
-        int number = 0;                             // its own in the unit, which fills it in
+        int number = 0;                             // in the unit
     };
     /// `group` has the ranks over which the parameters are sharded. `weights` and `gradients` are of the
     /// unit: the set fills its parameters' entries. REQUIRES: all of these outlive the set.

@@ -5,7 +5,7 @@
 
 namespace argosy::parallel {
 
-ShardedUnit::ShardedUnit(const std::vector<ShardedSet::Parameter>& parameters,
+ShardedUnit::ShardedUnit(const std::vector<Parameter>& parameters,
                          const std::vector<comm::Communicator*>& groups, const JoinedMemory& joined,
                          ReduceAfter reduce_after, std::vector<const ops::Recipe*> recipes) {
     weights_.recipes = std::move(recipes);
@@ -14,10 +14,12 @@ ShardedUnit::ShardedUnit(const std::vector<ShardedSet::Parameter>& parameters,
     for (const auto& each : parameters) weights_.scales.push_back(each.parameter->scale());
     gradients_.joined = joined.gradients;
     gradients_.sums.resize(parameters.size());
+    sets_.reserve(groups.size());  // so that no set moves: gradients_ points into the sets
     for (int set = 0; set < std::ssize(groups); ++set) {
         std::vector<ShardedSet::Parameter> own;
         for (int number = 0; number < std::ssize(parameters); ++number) {
-            if (parameters[number].set == set) own.emplace_back(parameters[number]).number = number;
+            const auto& [place, parameter, summed_over, its_set] = parameters[number];
+            if (its_set == set) own.push_back({place, parameter, summed_over, number});
         }
         sets_.emplace_back(std::move(own), *groups[set], weights_, gradients_, reduce_after);
     }

@@ -13,13 +13,19 @@ namespace argosy::parallel {
 
 class ShardedUnit {
   public:
+    struct Parameter {
+        model::Place place;
+        ShardedParameter* parameter;
+        comm::Communicator* summed_over =
+            nullptr;  // the ranks over which ShardedSet::sum() sums its gradient
+        int set = 0;
+    };
     /// `parameters` in the order of the unit; `groups` has for each set the ranks over which its parameters
     /// are sharded. `joined` (unit_memory.h) has the joins of the sets whose group has one rank.
     /// `reduce_after` says which gradients are summed before ShardedSet::reduce(). `recipes` goes into
     /// weights(). REQUIRES: parameters and groups outlive the unit.
-    ShardedUnit(const std::vector<ShardedSet::Parameter>& parameters,
-                const std::vector<comm::Communicator*>& groups, const JoinedMemory& joined = {},
-                ReduceAfter reduce_after = ReduceAfter::Microbatch,
+    ShardedUnit(const std::vector<Parameter>& parameters, const std::vector<comm::Communicator*>& groups,
+                const JoinedMemory& joined = {}, ReduceAfter reduce_after = ReduceAfter::Microbatch,
                 std::vector<const ops::Recipe*> recipes = {});
     ShardedUnit(const ShardedUnit&) = delete;  // the sets refer to the unit
 

@@ -1,6 +1,6 @@
 // The memory of a unit's parameters. The parameters of a join (model::Place) are adjacent, so that one
-// matrix product computes all of them. If the shard group has one rank, UnitMemory allocates a join's
-// parameters in one piece. If the shard group is larger, each shard has its own allocation. UnitLayout
+// matrix product computes all of them. If a join's set is on one rank, UnitMemory allocates the join's
+// parameters in one piece. If the set is sharded, each shard has its own allocation. UnitLayout
 // then makes the parameters adjacent in the buffers of gathered weights and of unsharded gradients.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace argosy::parallel {
 
-/// The layout of a unit's parameters in one buffer. Each parameter has a slice, in the unit's order, padded
+/// The layout of parameters of a set in one buffer. Each parameter has a slice, in the unit's order, padded
 /// so that all shards have equally many rows. The slices of a join are adjacent, and one view covers them,
 /// unless padding is between them. The first slice of a join and every other slice begin at an aligned
 /// element, because matrix products are faster on aligned memory.
@@ -47,7 +47,7 @@ class UnitLayout {
     int64_t num_elements_ = 0;
 };
 
-/// Joined tensors of an unsharded unit's parameters; missing where the parameters of a join are not
+/// Joined tensors of parameters that are not sharded; missing where the parameters of a join are not
 /// adjacent in memory.
 struct JoinedMemory {
     model::Joined weights, gradients;

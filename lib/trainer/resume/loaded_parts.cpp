@@ -86,6 +86,12 @@ std::string change_of_warmup(int64_t warmup_steps, const Scalars& then) {
 }
 
 void check(const TensorSource& source, const HeldSlab& held) {
+    if (held.tensor.name.starts_with("optimizer/") && source.find(held.tensor.name) == nullptr) {
+        throw UserError(
+            "{} lacks {}: it was saved with another optimizer; set optimizer.name to that one, or set "
+            "checkpoint.exclude_from_loading = optimizer to start with new optimizer states",
+            source.place(), held.tensor.name);
+    }
     const TensorInfo& found = source.at(held.tensor.name);
     if (found.shape != held.tensor.shape) {
         throw UserError(
@@ -93,8 +99,9 @@ void check(const TensorSource& source, const HeldSlab& held) {
             source.place(), found.name, fmt::join(found.shape, ", "), fmt::join(held.tensor.shape, ", "));
     }
     if (is_floating(found.type)) return;
-    throw UserError("{}: {} has elements of type {}; weights and optimizer states must be f64, f32, bf16 or f16",
-                    source.place(), found.name, found.type_name());
+    throw UserError(
+        "{}: {} has elements of type {}; weights and optimizer states must be f64, f32, bf16 or f16",
+        source.place(), found.name, found.type_name());
 }
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {

@@ -236,8 +236,8 @@ std::optional<Start> Restorer::resume() {
              "choose another as checkpoint.load_step");
     }
     fail(fmt::format("none of the {} steps in {} is intact", steps.size(), folder.string()),
-         "to start afresh, remove them, or set checkpoint.folder to another folder; if only the optimizer's states are "
-         "damaged, convert-checkpoint --model-only saves the weights of a step, for "
+         "to start afresh, remove them, or set checkpoint.folder to another folder; if only optimizer "
+         "states are damaged, convert-checkpoint --model-only saves the weights of a step, for "
          "checkpoint.initial_load_path of a new run");
 }
 

@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <limits>
 #include <nlohmann/json.hpp>
+
+#include <limits>
 #include <utility>
 #include <vector>
 

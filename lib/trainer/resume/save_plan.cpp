@@ -30,6 +30,7 @@ using layout::Axis;
 using layout::MeshShape;
 using layout::ParamSpec;
 
+// Sets with other shard axes than dense layers need a grid with more axes, and readers of it.
 constexpr std::array<layout::AxisSet, 4> kGridAxes = {Axis::Pipeline, Axis::Tensor, parallel::kDenseShards,
                                                       Axis::Replicate};
 
@@ -51,7 +52,8 @@ class Choice {
 /// The cut of the parameter over `axes`. If the parameter is not cut over `axes`, all writers of these axes
 /// hold the same slab, and one of them writes it.
 GridCut cut_over(const ParamSpec& spec, layout::AxisSet axes, const MeshShape& mesh, Choice& choice) {
-    const auto cut = std::ranges::find(spec.cuts, axes, &layout::Cut::axes);
+    const auto is_over = [&](const layout::Cut& each) { return mesh.used(each.axes) == mesh.used(axes); };
+    const auto cut = std::ranges::find_if(spec.cuts, is_over);
     if (cut == spec.cuts.end()) return {.first = choice.of(mesh.degree(axes))};
     return {.dim = cut->dim, .parts = cut->parts, .first = choice.of(mesh.degree(axes) / cut->parts)};
 }
@@ -91,12 +93,16 @@ int writer_of(const MeshShape& mesh, const layout::Coordinates& coordinates) {
 }
 
 CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const ParamSpec& spec, const MeshShape& mesh) {
-    const auto is_known = [](const layout::Cut& cut) {
-        return cut.axes == layout::AxisSet(Axis::Tensor) || cut.axes == parallel::kDenseShards;
+    const auto is_over = [&](const layout::Cut& cut, layout::AxisSet axes) {
+        return mesh.used(cut.axes) == mesh.used(axes);
+    };
+    const auto is_known = [&](const layout::Cut& cut) {
+        return is_over(cut, Axis::Tensor) || is_over(cut, parallel::kDenseShards);
     };
     const bool in_order =
-        spec.cuts.size() < 2 || (spec.cuts.size() == 2 && spec.cuts[1].axes == parallel::kDenseShards);
-    ARGOSY_CHECK(in_order && std::ranges::all_of(spec.cuts, is_known), "{} is cut in another way", spec.name);
+        spec.cuts.size() < 2 || (spec.cuts.size() == 2 && is_over(spec.cuts[1], parallel::kDenseShards));
+    ARGOSY_CHECK(in_order && std::ranges::all_of(spec.cuts, is_known),
+                 "{} is cut over axes that the grid of a save does not have", spec.name);
     Choice choice(tensor.name);
     CutTensor result{.info = tensor, .cuts = {{.first = pipeline_rank(spec, choice)}}};
     result.cuts.push_back(cut_over(spec, Axis::Tensor, mesh, choice));

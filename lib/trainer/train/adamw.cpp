@@ -37,7 +37,7 @@ struct Factors {
 struct ParameterUpdate {
     const OptimizedParameter& parameter;
     const AdamW::Moments& moments;
-    Factors update;
+    Factors factors;
 };
 
 void check(const OptimizedParameter& parameter, at::ScalarType moments) {
@@ -54,11 +54,10 @@ void check(const OptimizedParameter& parameter, at::ScalarType moments) {
 
 Factors factors_of(const AdamWOptions& options, const Update& update, const OptimizedParameter& parameter) {
     const auto power = static_cast<double>(update.number);
-    const double lr = update.lr * parameter.lr_factor;
     return {.number = static_cast<uint64_t>(update.number),
             .gradient_factor = update.gradient_factor,
-            .decay_factor = 1 - lr * parameter.weight_decay,
-            .step_size = lr / (1 - std::pow(options.beta1, power)),
+            .decay_factor = 1 - update.lr * parameter.weight_decay,
+            .step_size = update.lr / (1 - std::pow(options.beta1, power)),
             .root_factor = 1 / std::sqrt(1 - std::pow(options.beta2, power)),
             .beta1 = options.beta1,
             .beta2 = options.beta2,
@@ -72,32 +71,32 @@ at::Tensor root(const at::Tensor& x) { return x.to(at::kDouble).sqrt().to(x.scal
 
 /// Writes `value` to `into`, rounded stochastically if `into` is bf16.
 void store(const at::Tensor& into, const at::Tensor& value, Rounded what, const OptimizedParameter& parameter,
-           const Factors& update) {
+           const Factors& factors) {
     if (into.scalar_type() != at::kBFloat16) {
         into.copy_(value);
         return;
     }
-    const RoundingKey key = ops::rounding_key(update.seed, parameter.name, what);
-    into.copy_(ops::rounded_stochastically(value, parameter.rows, update.number, key));
+    const RoundingKey key = ops::rounding_key(factors.seed, parameter.name, what);
+    into.copy_(ops::rounded_stochastically(value, parameter.rows, factors.number, key));
 }
 
 /// The definition of the update.
 void update_by_operations(const ParameterUpdate& one) {
     // 1. scale the gradient
-    const auto& [parameter, moments, update] = one;
-    const at::Tensor gradient = widened(parameter.gradient) * update.gradient_factor;
+    const auto& [parameter, moments, factors] = one;
+    const at::Tensor gradient = widened(parameter.gradient) * factors.gradient_factor;
     // 2. update the moments
     at::Tensor first = widened(moments.first), second = widened(moments.second);
-    first = first + (gradient - first) * (1 - update.beta1);
-    second = second * update.beta2 + gradient.square() * (1 - update.beta2);
+    first = first + (gradient - first) * (1 - factors.beta1);
+    second = second * factors.beta2 + gradient.square() * (1 - factors.beta2);
     // 3. decay the weights and step against the direction
-    const at::Tensor direction = first / (root(second) * update.root_factor + update.eps);
+    const at::Tensor direction = first / (root(second) * factors.root_factor + factors.eps);
     const at::Tensor weights =
-        widened(parameter.weights) * update.decay_factor - direction * update.step_size;
+        widened(parameter.weights) * factors.decay_factor - direction * factors.step_size;
     // 4. round and store; the compute copy is made from the rounded weights
-    store(moments.first, first, Rounded::FirstMoment, parameter, update);
-    store(moments.second, second, Rounded::SecondMoment, parameter, update);
-    store(parameter.weights, weights, Rounded::Weight, parameter, update);
+    store(moments.first, first, Rounded::FirstMoment, parameter, factors);
+    store(moments.second, second, Rounded::SecondMoment, parameter, factors);
+    store(parameter.weights, weights, Rounded::Weight, parameter, factors);
     if (!parameter.compute.is_same(parameter.weights)) parameter.compute.copy_(parameter.weights);
 }
 
@@ -109,27 +108,27 @@ FloatOrBFloat16 row_of(const at::Tensor& x, const std::string& parameter, Rounde
 }
 
 kernels::AdamW arguments(const ParameterUpdate& one) {
-    const auto& [parameter, moments, update] = one;
+    const auto& [parameter, moments, factors] = one;
     const auto row = [&one](const at::Tensor& x, Rounded what) {
-        return row_of(x, one.parameter.name, what, one.update.seed);
+        return row_of(x, one.parameter.name, what, one.factors.seed);
     };
     kernels::AdamW args{.size = parameter.weights.numel(),
                         .first_element = 0,
-                        .update_number = update.number,
+                        .update_number = factors.number,
                         .gradient = nullptr,
                         .bf16_gradient = nullptr,
                         .weights = row(parameter.weights, Rounded::Weight),
                         .first_moments = row(moments.first, Rounded::FirstMoment),
                         .second_moments = row(moments.second, Rounded::SecondMoment),
                         .bf16_copy = nullptr,
-                        .gradient_factor = static_cast<float>(update.gradient_factor),
-                        .decay_factor = static_cast<float>(update.decay_factor),
-                        .step_size = static_cast<float>(update.step_size),
-                        .root_factor = static_cast<float>(update.root_factor),
-                        .beta2 = static_cast<float>(update.beta2),
-                        .one_minus_beta1 = static_cast<float>(1 - update.beta1),
-                        .one_minus_beta2 = static_cast<float>(1 - update.beta2),
-                        .eps = static_cast<float>(update.eps)};
+                        .gradient_factor = static_cast<float>(factors.gradient_factor),
+                        .decay_factor = static_cast<float>(factors.decay_factor),
+                        .step_size = static_cast<float>(factors.step_size),
+                        .root_factor = static_cast<float>(factors.root_factor),
+                        .beta2 = static_cast<float>(factors.beta2),
+                        .one_minus_beta1 = static_cast<float>(1 - factors.beta1),
+                        .one_minus_beta2 = static_cast<float>(1 - factors.beta2),
+                        .eps = static_cast<float>(factors.eps)};
     const bool narrow_gradient = parameter.gradient.scalar_type() == at::kBFloat16;
     if (narrow_gradient) args.bf16_gradient = ops::elements<kernels::BFloat16>(parameter.gradient);
     if (!narrow_gradient) args.gradient = ops::elements<float>(parameter.gradient);

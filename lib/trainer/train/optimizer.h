@@ -23,9 +23,10 @@ struct OptimizedParameter {
     at::Tensor compute;       // the weights in the compute type; the tensor `weights` if the types agree
     at::Tensor gradient;      // fp64 for fp64 weights, else fp32 or bf16
     double weight_decay = 0;  // the share of the weights that an update with a learning rate of 1 takes away
-    double lr_factor = 1;     // of the learning rate
     layout::ParameterKind kind = layout::ParameterKind::Matrix;
-    bool owned = true;  // false: another rank with the same elements counts them in norms
+    /// Exactly one of the ranks with the same elements counts them in norms. For a tied table on two pipeline
+    /// ranks that is one of the first.
+    bool owned = true;
 };
 
 /// One update of all parameters.
@@ -43,8 +44,8 @@ struct State {
     at::Tensor tensor;
 };
 
-/// An optimizer owns its states; the caller owns all other tensors. The states, of which the type and the
-/// value before the first update are the optimizer's, are all that it keeps from update to update.
+/// An optimizer owns its states; the caller owns all other tensors. The optimizer chooses the types and the
+/// first values of the states, and keeps nothing else between updates.
 class Optimizer {
   public:
     virtual ~Optimizer() = default;
@@ -54,7 +55,8 @@ class Optimizer {
     virtual std::vector<State> states() const = 0;
 };
 
-/// Which parameters an optimizer takes, and how it is made for them. `mesh` outlives the optimizer.
+/// Which parameters an optimizer takes, and how it is made for them, or for none: a rank may have none of
+/// them. REQUIRES: `takes` decides by name and kind, as on every rank. `mesh` outlives the optimizer.
 struct OptimizerChoice {
     std::function<bool(const OptimizedParameter&)> takes;
     std::function<std::unique_ptr<Optimizer>(std::vector<OptimizedParameter> parameters, comm::Mesh& mesh)>

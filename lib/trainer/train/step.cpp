@@ -10,6 +10,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/error.h"
+
 namespace argosy::train {
 namespace {
 
@@ -24,6 +26,16 @@ OptimizedParameter optimized(parallel::ShardedParameter& parameter, const StepOp
             .weight_decay = decays ? options.weight_decay : 0,
             .kind = spec.kind,
             .owned = parameter.owned()};
+}
+
+/// Checks what saves rely on.
+void check(const State& state, parallel::ShardedParameter& parameter, const std::vector<State>& others) {
+    const auto is_same = [&](const State& other) {
+        return other.parameter == state.parameter && other.name == state.name;
+    };
+    ARGOSY_CHECK(state.tensor.sizes() == parameter.master().sizes() && state.tensor.is_contiguous() &&
+                     std::ranges::none_of(others, is_same),
+                 "the state {} of {} does not follow its parameter", state.name, parameter.spec().name);
 }
 
 /// Reads [loss, squared norm, squared norms of units ...]. On the device meta, all are 0.
@@ -81,7 +93,8 @@ void Step::make_optimizers() {
     for (size_t i = 0; i < choices.size(); ++i) {
         optimizers_.push_back(choices[i].make(std::move(taken[i]), mesh_));
         for (State& state : optimizers_.back()->states()) {
-            state.parameter = numbers[i][state.parameter];
+            state.parameter = numbers[i].at(state.parameter);
+            check(state, *model_.parameters()[state.parameter], states_);
             states_.push_back(std::move(state));
         }
     }
