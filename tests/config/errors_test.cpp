@@ -439,13 +439,12 @@ TEST(Errors, MixturesAreListsOfSources) {
     }
     for (const char* weight : {"0", "-1", "nan", "inf"}) {
         const std::string message = error_of({"--" + key, std::string("[{path=a,weight=") + weight + "}]"});
-        EXPECT_NE(message.find("; it must be made of sources whose weights are "), std::string::npos)
-            << message;
+        EXPECT_NE(message.find("; it must be made of tables whose weight is "), std::string::npos) << message;
     }
     EXPECT_EQ(error_of({"--" + key, "[{path=}]"}),
               key +
-                  " on the command line is [{path = \"\", weight = 1.0}]; it must be made of sources whose "
-                  "paths are not empty");
+                  " on the command line is [{path = \"\"}]; it must be made of tables whose "
+                  "path is not empty");
     EXPECT_EQ(error_of({"--" + key, "[{path=a}, {weight=2.5,path=\"b,}\"}]"}), "no error");
     EXPECT_EQ(file_error("[[data.mixture]]\npath = \"a\"\n[[data.mixture]]\npath = \"b\"\nweight = 2\n"),
               "no error");
@@ -453,6 +452,23 @@ TEST(Errors, MixturesAreListsOfSources) {
         error_of({"--" + key, "[{path=a}]", "--training.dataset_path=b"}),
         "training.dataset_path = b and data.mixture are both set; to mix that file in, give it an entry of "
         "data.mixture and remove training.dataset_path");
+}
+
+TEST(Errors, GroupsAreListsOfTables) {
+    const std::string key = "optimizer.groups",
+                      wanted =
+                          " must be a list of groups as {part = \"norm\", lr_factor = 0.5, weight_decay = "
+                          "0.0}, but is ";
+    for (const char* word : {"norm", "[norm]", "[{lr_factor=1}]", "[{part=a,part=b}]", "[{part=a,path=b}]"})
+        EXPECT_EQ(error_of({"--" + key, word}), key + " on the command line" + wanted + "'" + word + "'");
+    EXPECT_EQ(file_error("[[optimizer.groups]]\npart = \"a\"\nlr_facter = 1\n"),
+              key + " in F:1" + wanted + "a list with the unknown key lr_facter; did you mean lr_factor?");
+    EXPECT_EQ(
+        error_of({"--" + key, "[{part=a,lr_factor=-1}]"}),
+        key +
+            " on the command line is [{lr_factor = -1.0, part = \"a\"}]; it must be made of tables whose "
+            "lr_factor is >= 0");
+    EXPECT_EQ(file_error("[[optimizer.groups]]\npart = \"norm\"\nweight_decay = 0\n"), "no error");
 }
 
 TEST(Errors, EvaluationWithExamplesNeedsAFileOfThem) {

@@ -31,7 +31,11 @@ inline Value sample_value(const Field& field) {
             if (field.key == "model.converters") return std::vector<std::string>{field.limits.choices.back()};
             return std::vector<std::string>{field.limits.choices.back(), field.limits.choices.front()};
         case ValueType::Mixture:
-            return std::vector<MixtureSource>{{"a, {b}.h5", 0.1 + 0.2}, {"c=d", 3}};
+            return std::vector<Row>{{{"path", "a, {b}.h5"}, {"weight", 0.1 + 0.2}},
+                                    {{"path", "c=d"}, {"weight", 3.0}}};
+        case ValueType::ParameterGroups:
+            return std::vector<Row>{{{"part", "norm"}, {"lr_factor", 0.1 + 0.2}, {"weight_decay", 0.0}},
+                                    {{"part", "wq, {wk}"}, {"lr_factor", 3.0}}};
     }
     throw RunError("key {} has no type", field.key);
 }

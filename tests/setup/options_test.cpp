@@ -242,6 +242,19 @@ TEST(TrainerOptions, CarryTheConfiguration) {
     EXPECT_EQ(options.step.weight_decay, 0.3);
 }
 
+TEST(TrainerOptions, GroupsNameParameters) {
+    JobConfig config;
+    config.optimizer.groups = {{"norm", 0.5, 0.0}, {"wq"}};
+    const auto groups = options_of(config).step.groups;
+    ASSERT_EQ(groups.size(), 2);
+    EXPECT_EQ(groups[0].lr_factor, 0.5);
+    EXPECT_EQ(groups[0].weight_decay, 0.0);
+    EXPECT_EQ(groups[1].weight_decay, std::nullopt);
+    config.optimizer.groups = {{"nrom"}};
+    EXPECT_ERROR(options_of(config), UserError,
+                 "optimizer.groups has the part nrom, which is in no parameter's name");
+}
+
 TEST(TrainerOptions, NumberTypes) {
     JobConfig config;
     EXPECT_EQ(options_of(config).model.precision.master, at::kFloat);

@@ -31,8 +31,8 @@ std::set<std::string> names_of_options() {
     [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
     [[maybe_unused]] const auto& [rotation, balance] = context;
-    [[maybe_unused]] const auto& [max_norm, weight_decay, decay_all_parameters, unit_grad_norms, adamw,
-                                  optimizers] = step;
+    [[maybe_unused]] const auto& [max_norm, weight_decay, decay_all_parameters, groups, unit_grad_norms,
+                                  adamw, optimizers] = step;
     [[maybe_unused]] const auto& [beta1, beta2, eps, moments, adamw_seed] = adamw;
     return {"spec",
             "master",
@@ -63,6 +63,7 @@ std::set<std::string> names_of_options() {
             "launch_observer",
             "max_norm",
             "decay_all_parameters",
+            "groups",
             "unit_grad_norms",
             "beta1",
             "beta2",
@@ -165,6 +166,11 @@ std::vector<Flip> flips() {
         {"max_norm", kShard, [](auto& o) { o.step.max_norm = std::numeric_limits<double>::infinity(); },
          "the norm is computed and reported in any case; clipping is a factor of the update"},
         {"decay_all_parameters", kOne, [](auto& o) { o.step.decay_all_parameters = true; }, kArithmetic},
+        {"groups", kOne,
+         [](auto& o) {
+             o.step.groups = {{"wq", 2.0}};
+         },
+         kArithmetic},
         {"unit_grad_norms", kShard, [](auto& o) { o.step.unit_grad_norms = true; }},
         {"beta1", kOne, [](auto& o) { o.step.adamw.beta1 = 0.5; }, kArithmetic},
         {"beta2", kOne, [](auto& o) { o.step.adamw.beta2 = 0.5; }, kArithmetic},

@@ -180,6 +180,32 @@ TEST(StochasticRounding, EveryLayoutRoundsAlike) {
     }
 }
 
+// A group's parameters move by its factor of the learning rate and decay by its own weight_decay; the first
+// group that fits counts.
+TEST(Groups, ScaleTheUpdateOfTheirParameters) {
+    const auto moved = [](std::vector<train::ParameterGroup> groups) {
+        TinyRunOptions options{.microbatch_size = TinyRun::kGlobalBatch, .groups = std::move(groups)};
+        TinyRun run(options, self());
+        const NamedTensors before = run.weights();
+        run.train(0);
+        NamedTensors after = run.weights();
+        for (auto& [name, tensor] : after) tensor = tensor - before.at(name);
+        return std::pair{after, before};
+    };
+    const auto [plain, start] = moved({});
+    const auto [grouped, same_start] = moved({{"wq", 0.25}, {"attention", 1, 7.0}});
+    for (const auto& [name, change] : plain) {
+        const bool is_quarter = name.find("wq") != std::string::npos;
+        const bool decays = !is_quarter && name.find("attention") != std::string::npos;
+        const bool decayed = change.dim() > 1;  // by 0.1 without groups
+        const at::Tensor expected =
+            is_quarter ? change * 0.25
+            : decays   ? change - start.at(name) * TinyRunOptions().lr * (decayed ? 6.9 : 7.0)
+                       : change;
+        EXPECT_TRUE(grouped.at(name).allclose(expected, 1e-9, 1e-14)) << name;
+    }
+}
+
 TEST(UpdateLimits, BeyondThemTheUpdateIsSkipped) {
     for (const Layout& layout : layouts()) {
         SCOPED_TRACE(layout.name);

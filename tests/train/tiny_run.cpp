@@ -115,6 +115,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
             .num_microbatches = num_microbatches,
             .executor = {.graphs = options.graphs},
             .step = {.max_norm = options.max_norm,
+                     .groups = options.groups,
                      .unit_grad_norms = options.unit_grad_norms,
                      .adamw = options.adamw,
                      .optimizers = options.optimizers}};

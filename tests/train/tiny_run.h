@@ -49,6 +49,7 @@ struct TinyRunOptions {
     double lr = 1e-3;
     train::AdamWOptions adamw = {};
     std::vector<train::OptimizerChoice> optimizers = {};
+    std::vector<train::ParameterGroup> groups = {};
     TinyData data = TinyData::Random;
     uint64_t seed = 11;
     bool unit_grad_norms = false;

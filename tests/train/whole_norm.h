@@ -39,8 +39,9 @@ class WholeNorm : public train::Optimizer {
         parts_.run({.kind = comm::OpKind::AllReduce, .out = all, .in = all});
         for (size_t i = 0; i < parameters_.size(); ++i) {
             const auto& [weights, compute] = std::tie(parameters_[i].weights, parameters_[i].compute);
-            weights.mul_(1 - update.lr * parameters_[i].weight_decay);
-            weights.sub_(momenta_[i] / (all[static_cast<int64_t>(i)].sqrt() + 1e-30) * update.lr);
+            const double lr = update.lr * parameters_[i].lr_factor;
+            weights.mul_(1 - lr * parameters_[i].weight_decay);
+            weights.sub_(momenta_[i] / (all[static_cast<int64_t>(i)].sqrt() + 1e-30) * lr);
             if (!compute.is_same(weights)) compute.copy_(weights);
         }
     }

@@ -41,6 +41,27 @@ struct ChoicesIn<std::vector<T>> {
     static constexpr bool kAny = true;
 };
 
+// The structs of lists of tables, and their rows.
+
+inline Row row_of(const MixtureSource& source) { return {{"path", source.path}, {"weight", source.weight}}; }
+inline void read(const Row& row, MixtureSource& source) {
+    source.path = std::get<std::string>(row.at("path"));
+    if (row.contains("weight")) source.weight = std::get<double>(row.at("weight"));
+}
+inline Row row_of(const ParameterGroup& group) {
+    Row row = {{"part", group.part}, {"lr_factor", group.lr_factor}};
+    if (group.weight_decay) row["weight_decay"] = *group.weight_decay;
+    return row;
+}
+inline void read(const Row& row, ParameterGroup& group) {
+    group.part = std::get<std::string>(row.at("part"));
+    if (row.contains("lr_factor")) group.lr_factor = std::get<double>(row.at("lr_factor"));
+    if (row.contains("weight_decay")) group.weight_decay = std::get<double>(row.at("weight_decay"));
+}
+template <class T>
+constexpr bool kIsTables =
+    std::is_same_v<T, std::vector<MixtureSource>> || std::is_same_v<T, std::vector<ParameterGroup>>;
+
 template <class T>
 constexpr ValueType type_of() {
     if constexpr (std::is_same_v<T, bool>)
@@ -61,6 +82,8 @@ constexpr ValueType type_of() {
         return ValueType::ChoiceList;
     else if constexpr (std::is_same_v<T, std::vector<MixtureSource>>)
         return ValueType::Mixture;
+    else if constexpr (std::is_same_v<T, std::vector<ParameterGroup>>)
+        return ValueType::ParameterGroups;
     else {
         static_assert(std::is_enum_v<T>, "no key can have this type");
         return ValueType::Choice;
@@ -79,6 +102,10 @@ Value value_of(const T& member) {
         std::vector<std::string> names;
         for (const auto choice : member) names.emplace_back(name_of(choice));
         return names;
+    } else if constexpr (kIsTables<T>) {
+        std::vector<Row> rows;
+        for (const auto& each : member) rows.push_back(row_of(each));
+        return rows;
     } else if constexpr (std::is_same_v<T, int>)
         return int64_t{member};
     else
@@ -109,6 +136,10 @@ T member_from(const Value& value) {
             choices.push_back(choice_called<typename ChoicesIn<T>::Choice>(name));
         }
         return choices;
+    } else if constexpr (kIsTables<T>) {
+        T tables;
+        for (const Row& row : std::get<std::vector<Row>>(value)) read(row, tables.emplace_back());
+        return tables;
     } else if constexpr (std::is_same_v<T, int>)
         return static_cast<int>(std::get<int64_t>(value));
     else

@@ -46,7 +46,10 @@ std::vector<Section> make_schema() {
                  key("state_dtype", &Optimizer::state_dtype, among({BFloat16, Float32, Float64}),
                      "Type of the moments; bfloat16: rounded stochastically; float64: only with "
                      "training.dtype float64.",
-                     "float32 or wider")}),
+                     "float32 or wider"),
+                 key("groups", &Optimizer::groups, at_least(0),
+                     "Factors of lr, or own weight_decay, by a part of names; the first that fits counts. "
+                     "[[optimizer.groups]]")}),
         section(
             "lr_scheduler", &JobConfig::lr_scheduler,
             "the learning rate over the steps: warm-up, plateau, decay",

@@ -32,6 +32,14 @@ struct Model {
     bool operator==(const Model&) const = default;
 };
 
+/// An entry of optimizer.groups.
+struct ParameterGroup {
+    std::string part;  // of the parameters' names
+    double lr_factor = 1;
+    std::optional<double> weight_decay;  // unset: the optimizer's
+    bool operator==(const ParameterGroup&) const = default;
+};
+
 struct Optimizer {
     OptimizerName name = OptimizerName::AdamW;
     double lr = 8e-4;
@@ -41,6 +49,7 @@ struct Optimizer {
     double weight_decay = 0.1;
     bool decay_all_parameters = false;
     std::optional<Precision> state_dtype;  // unset: float32, or float64 with training.dtype
+    std::vector<ParameterGroup> groups;
     bool operator==(const Optimizer&) const = default;
 };
 
@@ -55,6 +64,13 @@ struct LrScheduler {
 };
 
 // Several sources of samples, in place of training.dataset_path.
+/// An entry of data.mixture.
+struct MixtureSource {
+    std::string path;
+    double weight = 1;
+    bool operator==(const MixtureSource&) const = default;
+};
+
 struct Data {
     std::vector<MixtureSource> mixture;
     bool operator==(const Data&) const = default;

@@ -147,11 +147,15 @@ std::string broken_limit(const Limits& limits, const Value& value) {
             if (!broken.empty()) return "made of integers " + broken;
         }
     }
-    if (const auto* mixture = std::get_if<std::vector<MixtureSource>>(&value)) {
-        for (const auto& [path, weight] : *mixture) {
-            const std::string broken = broken_range(limits.range, weight);
-            if (!broken.empty()) return "made of sources whose weights are " + broken;
-            if (path.empty()) return "made of sources whose paths are not empty";
+    if (const auto* rows = std::get_if<std::vector<Row>>(&value)) {
+        for (const Row& row : *rows) {
+            for (const auto& [name, cell] : row) {
+                const auto* number = std::get_if<double>(&cell);
+                const std::string broken = number ? broken_range(limits.range, *number) : "";
+                if (!broken.empty()) return fmt::format("made of tables whose {} is {}", name, broken);
+                if (cell == std::variant<double, std::string>(""))
+                    return fmt::format("made of tables whose {} is not empty", name);
+            }
         }
     }
     const auto is_choice = [&](const std::string& name) {

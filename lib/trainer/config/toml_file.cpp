@@ -85,29 +85,23 @@ Value list_of(const toml::array& array) {
     return list;
 }
 
-/// An unset value if an element is not a table with a path, and perhaps a weight, alone.
-Value mixture_of(const toml::array& array) {
-    std::vector<MixtureSource> mixture;
+/// An unset value if a table has something else than numbers and texts.
+Value rows_of(const toml::array& array) {
+    std::vector<Row> rows;
     for (const toml::node& element : array) {
-        MixtureSource& source = mixture.emplace_back();
-        const toml::table& table = *element.as_table();
-        if (!table.contains("path")) return {};
-        for (const auto& [key, node] : table) {
-            if (key == "path" && node.is_string()) {
-                source.path = node.ref<std::string>();
-            } else if (key == "weight" && node.is_number()) {
-                source.weight = *node.value<double>();
-            } else {
-                return {};
-            }
+        Row& row = rows.emplace_back();
+        for (const auto& [key, node] : *element.as_table()) {
+            if (!node.is_string() && !node.is_number()) return {};
+            if (node.is_string()) row[std::string(key.str())] = node.ref<std::string>();
+            if (node.is_number()) row[std::string(key.str())] = *node.value<double>();
         }
     }
-    return mixture;
+    return rows;
 }
 
 Value list_of(const toml::array& array) {
     if (array.empty() || array.is_homogeneous<int64_t>()) return list_of<int64_t>(array);
-    if (array.is_homogeneous<toml::table>()) return mixture_of(array);
+    if (array.is_homogeneous<toml::table>()) return rows_of(array);
     return array.is_homogeneous<std::string>() ? list_of<std::string>(array) : Value();
 }
 
@@ -119,26 +113,32 @@ Value value_of(const toml::node& node) {
     return node.is_array() ? list_of(*node.as_array()) : Value();
 }
 
-/// A list that is no value of any key.
-std::string words_of_list(const std::string& key_of_list, const toml::array& array) {
-    for (const toml::node& element : array) {
-        if (!element.is_table() || key_of_list != "data.mixture") break;
-        for (const auto& [key, node] : *element.as_table()) {
-            if (key == "path" || key == "weight") continue;
-            const std::string meant = nearest(key.str(), {"path", "weight"});
-            return fmt::format("a list with the unknown key {}{}", key.str(),
+constexpr const char* kOtherElements = "a list with elements of another type";
+
+/// A list of tables in words if it is no value of the key, else nothing.
+std::string words_of_rows(const std::string& key, const std::vector<Row>& rows) {
+    const Field* field = find_field(key);
+    if (field == nullptr || columns_of(field->type).empty()) return kOtherElements;
+    std::vector<std::string> known;
+    for (const Column& column : columns_of(field->type)) known.emplace_back(column.name);
+    for (const Row& row : rows) {
+        for (const auto& [name, cell] : row) {
+            if (std::ranges::find(known, name) != known.end()) continue;
+            const std::string meant = nearest(name, known);
+            return fmt::format("a list with the unknown key {}{}", name,
                                meant.empty() ? "" : "; did you mean " + meant + "?");
         }
     }
-    return "a list with elements of another type";
+    return is_set(value_as(field->type, rows)) ? "" : kOtherElements;
 }
 
 std::string in_words(const std::string& key, const toml::node& node) {
     const Value value = value_of(node);
     if (!is_set(value)) {
-        return node.is_array()   ? words_of_list(key, *node.as_array())
-               : node.is_table() ? "a table"
-                                 : "a date or time";
+        return node.is_array() ? kOtherElements : node.is_table() ? "a table" : "a date or time";
+    }
+    if (const auto* rows = std::get_if<std::vector<Row>>(&value)) {
+        if (const std::string words = words_of_rows(key, *rows); !words.empty()) return words;
     }
     const char* const kind = node.is_integer()          ? "the integer "
                              : node.is_floating_point() ? "the number "

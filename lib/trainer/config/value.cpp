@@ -84,47 +84,74 @@ std::size_t find_unquoted(std::string_view text, std::string_view letters) {
     return std::string_view::npos;
 }
 
-/// Parses "path = a.h5, weight = 2", with or without quotes around the path.
-std::optional<MixtureSource> source_from(std::string_view text) {
-    std::optional<std::string> path;
-    std::optional<double> weight;
+constexpr Column kSourceColumns[] = {{.name = "path", .is_text = true, .required = true}, {.name = "weight"}};
+constexpr Column kGroupColumns[] = {
+    {.name = "part", .is_text = true, .required = true}, {.name = "lr_factor"}, {.name = "weight_decay"}};
+
+/// Parses "path = a.h5, weight = 2", with or without quotes around texts.
+std::optional<Row> row_from(std::string_view text, std::span<const Column> columns) {
+    Row row;
     for (bool more = true; more;) {
         const std::size_t comma = find_unquoted(text, ","), equals = find_unquoted(text, "=");
         if (equals >= std::min(comma, text.size())) return {};
-        const std::string_view key = trimmed(text.substr(0, equals));
+        const auto column = std::ranges::find(columns, trimmed(text.substr(0, equals)), &Column::name);
         const std::string_view word = trimmed(text.substr(equals + 1, comma - equals - 1));
-        const bool is_path = key == "path";
-        if (is_path ? path.has_value() : key != "weight" || weight) return {};
-        if (is_path) {
-            path = name_from(word);
-        } else if (!(weight = number_from<double>(word))) {
-            return {};
+        if (column == columns.end() || row.contains(std::string(column->name))) return {};
+        auto& cell = row[std::string(column->name)];
+        if (column->is_text) {
+            const auto name = name_from(word);
+            if (!name) return {};
+            cell = *name;
+        } else {
+            const auto number = number_from<double>(word);
+            if (!number) return {};
+            cell = *number;
         }
         more = comma != std::string_view::npos;
         if (more) text.remove_prefix(comma + 1);
     }
-    if (!path) return {};
-    return MixtureSource{*path, weight.value_or(1)};
+    return row;
+}
+
+/// Whether the value is a list of rows with these columns alone, and with those that are required.
+bool are_rows(const Value& value, std::span<const Column> columns) {
+    const auto* rows = std::get_if<std::vector<Row>>(&value);
+    return rows != nullptr && std::ranges::all_of(*rows, [&](const Row& row) {
+               const auto is_known = [&](const auto& cell) {
+                   const auto column = std::ranges::find(columns, cell.first, &Column::name);
+                   return column != columns.end() &&
+                          column->is_text == std::holds_alternative<std::string>(cell.second);
+               };
+               const auto is_given = [&](const Column& column) {
+                   return !column.required || row.contains(std::string(column.name));
+               };
+               return std::ranges::all_of(row, is_known) && std::ranges::all_of(columns, is_given);
+           });
 }
 
 /// Parses "[{path = a.h5, weight = 2}, {path = b.h5}]".
-Value mixture_from(std::string_view word) {
+Value rows_from(std::string_view word, std::span<const Column> columns) {
     if (word.size() < 2 || word.front() != '[' || word.back() != ']') return {};
     word = trimmed(word.substr(1, word.size() - 2));
-    std::vector<MixtureSource> mixture;
+    std::vector<Row> rows;
     while (!word.empty()) {
         const std::size_t end = find_unquoted(word, "}");
         if (word.front() != '{' || end == std::string_view::npos) return {};
-        const auto source = source_from(word.substr(1, end - 1));
-        if (!source) return {};
-        mixture.push_back(*source);
+        const auto row = row_from(word.substr(1, end - 1), columns);
+        if (!row) return {};
+        rows.push_back(*row);
         word = trimmed(word.substr(end + 1));
         if (word.empty()) break;
         if (word.front() != ',' || word.size() == 1) return {};
         word = trimmed(word.substr(1));
     }
-    return mixture;
+    return are_rows(rows, columns) ? Value(rows) : Value();
 }
+
+bool holds_sources(const Value& value) { return are_rows(value, kSourceColumns); }
+bool holds_groups(const Value& value) { return are_rows(value, kGroupColumns); }
+Value sources_from(std::string_view word) { return rows_from(word, kSourceColumns); }
+Value groups_from(std::string_view word) { return rows_from(word, kGroupColumns); }
 
 template <class T>
 bool holds(const Value& value) {
@@ -155,7 +182,9 @@ constexpr Type kTypes[] = {
     {ValueType::ChoiceList, "a list of strings", "strings, as a,b", holds<std::vector<std::string>>,
      names_from},
     {ValueType::Mixture, "a list of sources as {path = \"F.h5\", weight = 2.0}",
-     "[{{path=a.h5,weight=2}}, ...]", holds<std::vector<MixtureSource>>, mixture_from},
+     "[{{path=a.h5,weight=2}}, ...]", holds_sources, sources_from},
+    {ValueType::ParameterGroups, "a list of groups as {part = \"norm\", lr_factor = 0.5, weight_decay = 0.0}",
+     "[{{part=norm,lr_factor=0.5}}, ...]", holds_groups, groups_from},
 };
 
 const Type& description_of(ValueType type) {
@@ -206,13 +235,15 @@ struct TomlText {
         for (const std::string& word : value) words.push_back(toml_string(word));
         return fmt::format("[{}]", fmt::join(words, ", "));
     }
-    std::string operator()(const std::vector<MixtureSource>& value) const {
-        std::vector<std::string> sources;
-        for (const auto& [path, weight] : value) {
-            sources.push_back(
-                fmt::format("{{path = {}, weight = {}}}", toml_string(path), number_text(weight)));
+    std::string operator()(const std::vector<Row>& value) const {
+        std::vector<std::string> rows;
+        for (const Row& row : value) {
+            std::vector<std::string> cells;
+            for (const auto& [name, cell] : row)
+                cells.push_back(fmt::format("{} = {}", name, std::visit(*this, cell)));
+            rows.push_back(fmt::format("{{{}}}", fmt::join(cells, ", ")));
         }
-        return fmt::format("[{}]", fmt::join(sources, ", "));
+        return fmt::format("[{}]", fmt::join(rows, ", "));
     }
 };
 
@@ -238,6 +269,12 @@ std::optional<int64_t> take_number(std::string_view& text) {
 }  // namespace
 
 bool is_set(const Value& value) { return !std::holds_alternative<std::monostate>(value); }
+
+std::span<const Column> columns_of(ValueType type) {
+    if (type == ValueType::Mixture) return kSourceColumns;
+    if (type == ValueType::ParameterGroups) return kGroupColumns;
+    return {};
+}
 
 std::string_view type_name(ValueType type) { return description_of(type).name; }
 
@@ -266,7 +303,7 @@ Value value_as(ValueType type, const Value& value) {
     if (text && type == ValueType::Duration) return duration_value(*text);
     const auto* integers = std::get_if<std::vector<int64_t>>(&value);
     if (integers && integers->empty() && type == ValueType::ChoiceList) return std::vector<std::string>();
-    if (integers && integers->empty() && type == ValueType::Mixture) return std::vector<MixtureSource>();
+    if (integers && integers->empty() && !columns_of(type).empty()) return std::vector<Row>();
     return description_of(type).holds(value) ? value : Value();
 }
 

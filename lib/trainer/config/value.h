@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -24,11 +26,13 @@ std::optional<Duration> duration_from(std::string_view text);
 /// Returns a text that reads back as the same duration, with the largest units first: "11h30m".
 std::string duration_text(Duration duration);
 
-/// An entry of data.mixture.
-struct MixtureSource {
-    std::string path;
-    double weight = 1;
-    bool operator==(const MixtureSource&) const = default;
+/// A table in a list of them, such as an entry of data.mixture: the columns that it gives.
+using Row = std::map<std::string, std::variant<double, std::string>>;
+
+/// A column that rows of a type may have, or must have.
+struct Column {
+    std::string_view name;
+    bool is_text = false, required = false;
 };
 
 enum class ValueType {
@@ -41,14 +45,18 @@ enum class ValueType {
     Duration,
     IntegerList,
     ChoiceList,
-    Mixture
+    Mixture,
+    ParameterGroups
 };
 
 /// std::monostate stands for an unset value, or for one that no key accepts.
 using Value = std::variant<std::monostate, bool, int64_t, double, std::string, Duration, std::vector<int64_t>,
-                           std::vector<std::string>, std::vector<MixtureSource>>;
+                           std::vector<std::string>, std::vector<Row>>;
 
 bool is_set(const Value& value);
+
+/// The columns of a type whose values are lists of rows; none for other types.
+std::span<const Column> columns_of(ValueType type);
 
 /// Returns the type's name for messages: "an integer".
 std::string_view type_name(ValueType type);

@@ -2,11 +2,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "model/units.h"
 #include "parallel/own_schedule.h"
 #include "parallel/placement.h"
 #include "parallel/transfers.h"
@@ -35,6 +37,26 @@ parallel::ContextOptions context_options(const config::Parallelism& parallelism)
     const bool at_once = parallelism.context_parallel_rotate_method == config::RotateMethod::AllGather;
     return {.rotation = at_once ? Rotation::AllGather : Rotation::Ring,
             .balance = parallelism.context_parallel_load_balancer};
+}
+
+/// Throws UserError if a group has no parameter.
+std::vector<train::ParameterGroup> groups_of(const config::Optimizer& optimizer,
+                                             const model::ModelSpec& spec) {
+    std::vector<train::ParameterGroup> groups;
+    for (const auto& [part, lr_factor, weight_decay] : optimizer.groups) {
+        const auto has_part = [&](const layout::ParamSpec& parameter) {
+            return parameter.name.find(part) != std::string::npos;
+        };
+        const std::vector<layout::ParamSpec> parameters = model::model_parameters(spec);
+        if (std::ranges::none_of(parameters, has_part)) {
+            throw UserError(
+                "optimizer.groups has the part {}, which is in no parameter's name; the first names are {}, "
+                "{} and {}",
+                part, parameters[0].name, parameters[1].name, parameters[2].name);
+        }
+        groups.push_back({part, lr_factor, weight_decay});
+    }
+    return groups;
 }
 
 std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
@@ -229,6 +251,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
         .step = {.max_norm = config.training.max_norm,
                  .weight_decay = optimizer.weight_decay,
                  .decay_all_parameters = optimizer.decay_all_parameters,
+                 .groups = groups_of(optimizer, spec),
                  .unit_grad_norms = config.metrics.layer_grad_norms,
                  .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, moments_type(optimizer)}}};
     check_product_casts(config, options, mesh);

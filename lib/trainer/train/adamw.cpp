@@ -54,10 +54,11 @@ void check(const OptimizedParameter& parameter, at::ScalarType moments) {
 
 Factors factors_of(const AdamWOptions& options, const Update& update, const OptimizedParameter& parameter) {
     const auto power = static_cast<double>(update.number);
+    const double lr = update.lr * parameter.lr_factor;
     return {.number = static_cast<uint64_t>(update.number),
             .gradient_factor = update.gradient_factor,
-            .decay_factor = 1 - update.lr * parameter.weight_decay,
-            .step_size = update.lr / (1 - std::pow(options.beta1, power)),
+            .decay_factor = 1 - lr * parameter.weight_decay,
+            .step_size = lr / (1 - std::pow(options.beta1, power)),
             .root_factor = 1 / std::sqrt(1 - std::pow(options.beta2, power)),
             .beta1 = options.beta1,
             .beta2 = options.beta2,

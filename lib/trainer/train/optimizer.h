@@ -23,6 +23,7 @@ struct OptimizedParameter {
     at::Tensor compute;       // the weights in the compute type; the tensor `weights` if the types agree
     at::Tensor gradient;      // fp64 for fp64 weights, else fp32 or bf16
     double weight_decay = 0;  // the share of the weights that an update with a learning rate of 1 takes away
+    double lr_factor = 1;     // of the learning rate
     layout::ParameterKind kind = layout::ParameterKind::Matrix;
     /// Exactly one of the ranks with the same elements counts them in norms. For a tied table on two pipeline
     /// ranks that is one of the first.

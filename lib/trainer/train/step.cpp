@@ -18,14 +18,22 @@ namespace {
 OptimizedParameter optimized(parallel::ShardedParameter& parameter, const StepOptions& options) {
     const layout::ParamSpec& spec = parameter.spec();
     const bool decays = options.decay_all_parameters || spec.kind != layout::ParameterKind::Vector;
-    return {.name = spec.name,
-            .rows = layout::rows_of(spec.shape, parameter.slab()),
-            .weights = parameter.master(),
-            .compute = parameter.scale().defined() ? parameter.master() : parameter.compute(),
-            .gradient = parameter.gradient().sum,
-            .weight_decay = decays ? options.weight_decay : 0,
-            .kind = spec.kind,
-            .owned = parameter.owned()};
+    OptimizedParameter result{
+        .name = spec.name,
+        .rows = layout::rows_of(spec.shape, parameter.slab()),
+        .weights = parameter.master(),
+        .compute = parameter.scale().defined() ? parameter.master() : parameter.compute(),
+        .gradient = parameter.gradient().sum,
+        .weight_decay = decays ? options.weight_decay : 0,
+        .kind = spec.kind,
+        .owned = parameter.owned()};
+    const auto group = std::ranges::find_if(options.groups, [&](const ParameterGroup& each) {
+        return spec.name.find(each.part) != std::string::npos;
+    });
+    if (group == options.groups.end()) return result;
+    result.lr_factor = group->lr_factor;
+    result.weight_decay = group->weight_decay.value_or(result.weight_decay);
+    return result;
 }
 
 /// Checks what saves rely on.

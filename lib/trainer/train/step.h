@@ -12,6 +12,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -58,10 +59,18 @@ struct StepResult {
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
 
+/// Parameters that differ in how they are updated.
+struct ParameterGroup {
+    std::string part;  // of their names
+    double lr_factor = 1;
+    std::optional<double> weight_decay = {};  // none: that of other parameters
+};
+
 struct StepOptions {
     double max_norm = 1;        // infinite: no clipping
     double weight_decay = 0.1;  // of all parameters but vectors
     bool decay_all_parameters = false;
+    std::vector<ParameterGroup> groups = {};  // the first counts that a parameter's name has a part of
     bool unit_grad_norms = false;
     AdamWOptions adamw = {};
     /// Each parameter goes to the first that takes it, and to AdamW if none does.
