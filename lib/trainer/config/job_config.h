@@ -63,7 +63,6 @@ struct LrScheduler {
     bool operator==(const LrScheduler&) const = default;
 };
 
-// Several sources of samples, in place of training.dataset_path.
 /// An entry of data.mixture.
 struct MixtureSource {
     std::string path;
@@ -71,6 +70,7 @@ struct MixtureSource {
     bool operator==(const MixtureSource&) const = default;
 };
 
+// Several sources of samples, in place of training.dataset_path.
 struct Data {
     std::vector<MixtureSource> mixture;
     bool operator==(const Data&) const = default;

@@ -153,7 +153,7 @@ std::string broken_limit(const Limits& limits, const Value& value) {
                 const auto* number = std::get_if<double>(&cell);
                 const std::string broken = number ? broken_range(limits.range, *number) : "";
                 if (!broken.empty()) return fmt::format("made of tables whose {} is {}", name, broken);
-                if (cell == std::variant<double, std::string>(""))
+                if (cell == Cell(""))
                     return fmt::format("made of tables whose {} is not empty", name);
             }
         }

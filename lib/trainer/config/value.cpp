@@ -148,10 +148,15 @@ Value rows_from(std::string_view word, std::span<const Column> columns) {
     return are_rows(rows, columns) ? Value(rows) : Value();
 }
 
-bool holds_sources(const Value& value) { return are_rows(value, kSourceColumns); }
-bool holds_groups(const Value& value) { return are_rows(value, kGroupColumns); }
-Value sources_from(std::string_view word) { return rows_from(word, kSourceColumns); }
-Value groups_from(std::string_view word) { return rows_from(word, kGroupColumns); }
+template <const auto& kColumns>
+bool holds_rows(const Value& value) {
+    return are_rows(value, kColumns);
+}
+
+template <const auto& kColumns>
+Value rows_with(std::string_view word) {
+    return rows_from(word, kColumns);
+}
 
 template <class T>
 bool holds(const Value& value) {
@@ -166,6 +171,7 @@ struct Type {
     std::string_view form;  // of a word; {} stands for a range
     bool (*holds)(const Value&);
     Value (*from_word)(std::string_view);
+    std::span<const Column> columns = {};  // of the rows, if a value is a list of them
 };
 
 constexpr Type kTypes[] = {
@@ -182,9 +188,10 @@ constexpr Type kTypes[] = {
     {ValueType::ChoiceList, "a list of strings", "strings, as a,b", holds<std::vector<std::string>>,
      names_from},
     {ValueType::Mixture, "a list of sources as {path = \"F.h5\", weight = 2.0}",
-     "[{{path=a.h5,weight=2}}, ...]", holds_sources, sources_from},
+     "[{{path=a.h5,weight=2}}, ...]", holds_rows<kSourceColumns>, rows_with<kSourceColumns>, kSourceColumns},
     {ValueType::ParameterGroups, "a list of groups as {part = \"norm\", lr_factor = 0.5, weight_decay = 0.0}",
-     "[{{part=norm,lr_factor=0.5}}, ...]", holds_groups, groups_from},
+     "[{{part=norm,lr_factor=0.5}}, ...]", holds_rows<kGroupColumns>, rows_with<kGroupColumns>,
+     kGroupColumns},
 };
 
 const Type& description_of(ValueType type) {
@@ -270,11 +277,7 @@ std::optional<int64_t> take_number(std::string_view& text) {
 
 bool is_set(const Value& value) { return !std::holds_alternative<std::monostate>(value); }
 
-std::span<const Column> columns_of(ValueType type) {
-    if (type == ValueType::Mixture) return kSourceColumns;
-    if (type == ValueType::ParameterGroups) return kGroupColumns;
-    return {};
-}
+std::span<const Column> columns_of(ValueType type) { return description_of(type).columns; }
 
 std::string_view type_name(ValueType type) { return description_of(type).name; }
 

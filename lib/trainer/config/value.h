@@ -27,7 +27,8 @@ std::optional<Duration> duration_from(std::string_view text);
 std::string duration_text(Duration duration);
 
 /// A table in a list of them, such as an entry of data.mixture: the columns that it gives.
-using Row = std::map<std::string, std::variant<double, std::string>>;
+using Cell = std::variant<double, std::string>;
+using Row = std::map<std::string, Cell>;
 
 /// A column that rows of a type may have, or must have.
 struct Column {

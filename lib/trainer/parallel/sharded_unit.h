@@ -16,8 +16,7 @@ class ShardedUnit {
     struct Parameter {
         model::Place place;
         ShardedParameter* parameter;
-        comm::Communicator* summed_over =
-            nullptr;  // the ranks over which ShardedSet::sum() sums its gradient
+        comm::Communicator* summed_over = nullptr;  // as in ShardedSet::Parameter
         int set = 0;
     };
     /// `parameters` in the order of the unit; `groups` has for each set the ranks over which its parameters

@@ -1,4 +1,4 @@
-// What an optimizer is to everyone else: it takes some of this rank's shards of parameters, keeps tensors of
+// The interface of optimizers. An optimizer takes some of this rank's shards of parameters, keeps tensors of
 // state beside them, and updates them. Checkpoints, plans and conversions know the states by name only.
 #pragma once
 
@@ -56,8 +56,8 @@ class Optimizer {
     virtual std::vector<State> states() const = 0;
 };
 
-/// Which parameters an optimizer takes, and how it is made for them, or for none: a rank may have none of
-/// them. REQUIRES: `takes` decides by name and kind, as on every rank. `mesh` outlives the optimizer.
+/// Chooses the parameters of an optimizer and makes it, also on a rank that has none of them. REQUIRES:
+/// `takes` decides by name and kind, as on every rank. `mesh` outlives the optimizer.
 struct OptimizerChoice {
     std::function<bool(const OptimizedParameter&)> takes;
     std::function<std::unique_ptr<Optimizer>(std::vector<OptimizedParameter> parameters, comm::Mesh& mesh)>
