@@ -10,12 +10,20 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
+MAX_LINES = 30  # of a failed test's output
 SKIPPED_CASE = re.compile(r": Skipped\n(?P<reason>.*?)\n?\[  SKIPPED \] (?P<case>[\w/.]+)", re.DOTALL)
 
 
 def last_line(text):
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no reason given"
+
+
+def why_failed(output):
+    """The first lines of the output that say why: GoogleTest's failures, else what came last before the end."""
+    lines = [line for line in re.sub(r"\x1b\[[0-9;]*m", "", output).splitlines() if line.strip()]
+    first = next((number for number, line in enumerate(lines) if line.endswith(": Failure")), len(lines) - MAX_LINES)
+    return lines[max(0, first):][:MAX_LINES]
 
 
 def message_of_skip(entry):
@@ -25,8 +33,8 @@ def message_of_skip(entry):
 
 
 def summarise(root):
-    """Returns (number passed, names failed, [(name, reason)] skipped)."""
-    passed, failed, skipped = 0, [], []
+    """Returns (number passed, {name of a failed test: why}, [(name, reason)] skipped)."""
+    passed, failed, skipped = 0, {}, []
     for entry in root.iter("testcase"):
         name, status = entry.get("name"), entry.get("status")
         output = entry.findtext("system-out") or ""
@@ -42,7 +50,7 @@ def summarise(root):
         elif message_of_skip(entry).startswith("SKIP_REGULAR_EXPRESSION"):
             skipped.append((name, cases[0][1] if cases else last_line(output)))
         else:
-            failed.append(name)
+            failed[name] = why_failed(output)
     return passed, failed, list(dict.fromkeys(skipped))
 
 
@@ -64,12 +72,12 @@ def main():
     for name in alone:
         print(f"failed beside other tests, passed alone: {name}")
     if again:
-        failed = [name for name in failed if name not in alone]
+        failed = {name: why for name, why in failed.items() if name not in alone}
         skipped += summarise(again[0])[2]
-    for name in failed:
-        print(f"failed   {name}")
     for name, reason in skipped:
         print(f"skipped  {name}: {reason}")
+    for name, why in failed.items():
+        print(f"failed   {name}", *why, sep="\n    ")
     print(f"{passed + len(alone)} passed{f' ({len(alone)} of them alone)' if alone else ''}, {len(failed)} failed, "
           f"{len(skipped)} skipped")
     return 1 if failed else 0
