@@ -254,7 +254,14 @@ class Summary(unittest.TestCase):
                            self.entry("s", "notrun", "x\nskipped: no shellcheck\n", skipped),
                            self.entry("d", "disabled"),
                            self.entry("n", "notrun", "", '<skipped message="Unable to find executable"/>')),
-            (2, ["f", "n"], [("c: A.b", "no AVX-512 here"), ("s", "no shellcheck"), ("d", "disabled")]))
+            (2, {"f": [], "n": []}, [("c: A.b", "no AVX-512 here"), ("s", "no shellcheck"), ("d", "disabled")]))
+
+    def test_says_why_a_test_failed(self):
+        case = "[ RUN      ] A.b\na_test.cpp:3: Failure\nExpected 1\n\n[  FAILED  ] A.b (0 ms)\n"
+        lines = "\n".join(f"line {number}" for number in range(100))
+        _, failed, _ = self.summarise(self.entry("g", "fail", case), self.entry("s", "fail", lines))
+        self.assertEqual(failed["g"], ["a_test.cpp:3: Failure", "Expected 1", "[  FAILED  ] A.b (0 ms)"])
+        self.assertEqual(failed["s"][-1], "line 99", "the end of an output without such a line")
 
     def test_a_second_run(self):
         files = []
