@@ -33,6 +33,15 @@ class MissingRanks : public ::testing::TestWithParam<Backend> {
         return {.kind = kind, .out = token, .in = token, .peer = peer};
     }
 
+    /// Each of the four ranks sends one element to each.
+    static Op all_to_all() {
+        const std::vector<int64_t> ones(4, 1);
+        return {.kind = OpKind::AllToAll,
+                .out = at::zeros({4}, at::kLong),
+                .in = at::zeros({4}, at::kLong),
+                .parts = {ones, ones, 16}};
+    }
+
     std::unique_ptr<Communicator> group_of(std::vector<int> ranks, std::string name) const {
         return world_->subgroup(ranks, std::move(name));
     }
@@ -83,6 +92,15 @@ TEST_P(MissingRanks, OneOfAll) {
         }
         EXPECT_EQ(num_reporters(), 1);
     }
+}
+
+TEST_P(MissingRanks, OneOfAnAllToAll) {
+    if (rank_ != 2) {
+        const std::string message = message_of(*world_, all_to_all());
+        expect_in(message, "all-to-all over world (operation 0) of ranks 0, 1, 2, 3: no answer in 1 s");
+        expect_in(message, "; missing: rank 2. ");
+    }
+    EXPECT_EQ(num_reporters(), 1);
 }
 
 TEST_P(MissingRanks, Two) {
@@ -152,6 +170,13 @@ TEST_P(MissingRanks, NoneIfARankSubmitsAnotherOperation) {
     const auto file = parse_json(read_file(path), path.string());
     EXPECT_EQ(file["rank"], rank_);
     EXPECT_EQ(file["operations"].back()["state"], "under way");
+}
+
+TEST_P(MissingRanks, NoneIfARankSubmitsNoAllToAll) {
+    const std::string message = message_of(*world_, rank_ == 2 ? token_op(OpKind::AllReduce) : all_to_all());
+    expect_in(message, "different operations: rank 2 submitted all-reduce of 1 int64 as collective ");
+    expect_in(message, " over world, where rank 0, 1, 3 submitted all-to-all of 16 int64 (");
+    EXPECT_EQ(num_reporters(), 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MissingRanks, ::testing::Values(Backend::Mpi, Backend::SharedMemory),

@@ -102,6 +102,20 @@ TEST(RecordingCommunicator, KeepsTensorsUntilTheWaitAndLeavesHostTensorsAlone) {
     EXPECT_TRUE(values.eq(7).all().item<bool>());
 }
 
+TEST(RecordingCommunicator, RecordsWhatAnAllToAllMovesBetweenRanks) {
+    Recording recording;
+    RecordingCommunicator world(1, 3, recording);
+    world.run({.kind = OpKind::AllToAll,
+               .out = without_data(9),
+               .in = without_data(12),
+               .parts = {.sent = {2, 7, 3}, .received = {0, 7, 2}, .total = 40}});
+    const auto& [op, count] = *recording.counts().begin();
+    EXPECT_EQ(count, 1);
+    EXPECT_EQ(op.num_elements, 40);
+    EXPECT_EQ(moved_bytes(op), (MovedBytes{4 * 5, 4 * 2}));
+    EXPECT_EQ(recording.bytes_by_group(), (std::map<std::string, MovedBytes>{{"world", {20, 8}}}));
+}
+
 TEST(RecordingCommunicator, ChecksOperations) {
     Recording recording;
     RecordingCommunicator world(0, 2, recording);

@@ -27,8 +27,16 @@ struct Report {
     int64_t min_bytes = 1 << 10, max_bytes = 1 << 28;
     const char* device = "NVIDIA H100";
 
+    /// Each rank has an equal part of `bytes` for every rank.
+    static double seconds_of_parts(int64_t bytes, int ranks, int num_nodes) {
+        const double part = static_cast<double>(bytes) / ranks, in_node = ranks / num_nodes - 1;
+        const double near = part * in_node / kInNode, far = part * (ranks - 1 - in_node) / kBetween;
+        return (in_node > 0 ? kLatency : 0) + (num_nodes > 1 ? kFarLatency : 0) + std::max(near, far);
+    }
+
     /// The nccl-tests formulas: the time of a ring through `ranks` ranks on `num_nodes` nodes.
     double seconds(int64_t bytes, int ranks, int num_nodes) const {
+        if (collective == "alltoall") return seconds_of_parts(bytes, ranks, num_nodes);
         const double rounds = collective == "all_reduce" ? 2 : 1;
         const double moved = collective == "sendrecv"
                                  ? static_cast<double>(bytes)
@@ -127,6 +135,14 @@ TEST_F(LinksOfAFile, OfMessagesAreThoseOfSendrecv) {
     expect_link(found.between_nodes.of(OpKind::Receive), kBetween, kFarLatency);
 }
 
+TEST_F(LinksOfAFile, OfAnAllToAllAreThoseOfEqualParts) {
+    for (const bool with_mesh : {true, false}) {
+        const Machine found = machine(write(Report{.collective = "alltoall", .with_mesh = with_mesh}));
+        if (with_mesh) expect_link(found.in_node.of(OpKind::AllToAll), kInNode, kLatency);
+        EXPECT_NEAR(found.between_nodes.of(OpKind::AllToAll).bytes_per_second / kBetween, 1, 0.05);
+    }
+}
+
 TEST_F(LinksOfAFile, OfAllRanksAreThoseBetweenNodes) {
     // The links in a node come from a file of one node.
     const std::string near = write(Report{.nodes = 1, .with_mesh = false}),
@@ -187,7 +203,7 @@ TEST_F(LinksOfAFile, RefuseFilesThatDoNotFit) {
     refused(write(json.dump()), {"has wrong results"});
     refused(write(Report{.min_bytes = 1 << 28}), {"has too few sizes (1)", "-f 2"});
     refused(write(Report{.min_bytes = 1 << 20}), {"has too few sizes (9)"});
-    refused(write(Report{.collective = "alltoall"}), {"measures alltoall, which a step does not use"});
+    refused(write(Report{.collective = "gather"}), {"measures gather, which a step does not use"});
     refused(write(Report{.nodes = 1, .per_node = 1}), {"was measured with one rank"});
     refused(write(Report{.per_node = 2}),
             {"another number of ranks: 2 on a node, and the plan has 4", "--gpus-per-node 2"});

@@ -31,7 +31,8 @@ double seconds(const Machine& machine, comm::OpKind kind, int64_t bytes, const s
                               .kind = kind,
                               .type = ElementType::Float32,
                               .num_elements = bytes / 4,
-                              .peer = peer};
+                              .peer = peer,
+                              .parts = {bytes, bytes / 2}};
     return machine.seconds({&op, 1}, group);
 }
 
@@ -68,12 +69,27 @@ TEST(Machine, SendsAlongTheSlowestLinkOfARing) {
     EXPECT_DOUBLE_EQ(seconds(machine, AllReduce, kGigabyte, ranks(2, 1)), 0);
 }
 
+TEST(Machine, SendsThePartsOfAnAllToAllAtOnce) {
+    Machine machine = made_up();
+    constexpr int64_t kGigabyte = 1000000000;
+    using enum comm::OpKind;
+    EXPECT_DOUBLE_EQ(seconds(machine, AllToAll, kGigabyte, ranks(0, 4)), 1);
+    EXPECT_DOUBLE_EQ(seconds(machine, AllToAll, kGigabyte, ranks(0, 2, 4)), 10);
+    // Three of the seven others are on the rank's node.
+    EXPECT_DOUBLE_EQ(seconds(machine, AllToAll, 7 * kGigabyte, ranks(0, 8)), 40);
+    machine.between_nodes.usual.bytes_per_second = 1e12;
+    EXPECT_DOUBLE_EQ(seconds(machine, AllToAll, 7 * kGigabyte, ranks(0, 8)), 3);
+    EXPECT_DOUBLE_EQ(seconds(machine, AllToAll, 0, ranks(2, 1)), 0);
+}
+
 TEST(Machine, HasLatencyForEachHop) {
     Machine machine = made_up();
     machine.in_node.usual.latency_seconds = 1;
     machine.between_nodes.usual.latency_seconds = 10;
     EXPECT_DOUBLE_EQ(seconds(machine, comm::OpKind::AllGather, 0, ranks(0, 4)), 3);
     EXPECT_DOUBLE_EQ(seconds(machine, comm::OpKind::AllReduce, 0, ranks(0, 8)), 2 * (5 * 1 + 2 * 10));
+    EXPECT_DOUBLE_EQ(seconds(machine, comm::OpKind::AllToAll, 0, ranks(0, 4)), 1);
+    EXPECT_DOUBLE_EQ(seconds(machine, comm::OpKind::AllToAll, 0, ranks(0, 8)), 1 + 10);
 }
 
 TEST(Machine, TableHasItsNames) {

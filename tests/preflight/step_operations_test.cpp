@@ -65,6 +65,24 @@ TEST(StepOperations, KeepRanksThatHoldTheSameKeyHeadsTogether) {
     EXPECT_STREQ(send[0].kind.collective->name, "sendrecv");
 }
 
+// A recorded all-to-all has the elements of all ranks, and the benchmark's size is that of one rank's buffer.
+TEST(StepOperations, MeasureAnAllToAllWithEqualParts) {
+    const layout::MeshShape mesh{{1, 1, 4, 1, 1}};
+    const comm::RecordedOp op{.group = "dp_shard",
+                              .size = 4,
+                              .kind = OpKind::AllToAll,
+                              .type = ElementType::BFloat16,
+                              .num_elements = 4 * 1000,
+                              .parts = {700, 1600}};
+    std::vector<StepLaunches> step;
+    add_launch(step, {{op}}, mesh);
+    const auto operations = step_operations(step, mesh, kPlenty);
+    ASSERT_EQ(operations.size(), 1);
+    EXPECT_EQ(operations[0].name(), "alltoall over dp_shard");
+    EXPECT_EQ(operations[0].launch_bytes, 2000);
+    EXPECT_EQ(operations[0].kind.bytes, 4 * 496) << "whole pieces of 16 bytes";
+}
+
 std::vector<std::string> names(const std::vector<StepOperation>& operations) {
     std::vector<std::string> all;
     for (const StepOperation& each : operations) all.push_back(each.axes + " " + each.kind.collective->name);

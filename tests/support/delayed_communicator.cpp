@@ -137,7 +137,7 @@ comm::Pending DelayedCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty() || name() != delayed_) return inner_.submit(ops);
     const auto delivery = std::make_shared<Delivery>(last_);
     for (const Op& op : ops) {
-        comm::check(op, size());
+        comm::check(op, *this);
         comm::is_message(op) ? add_message(*delivery, op) : add_collective(*delivery, op);
     }
     last_ = delivery;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <utility>
 
 #include "base/error.h"
@@ -10,6 +11,29 @@
 #include "gpu/element_type.h"
 
 namespace argosy::comm {
+namespace {
+
+void check_parts(const Op& op, const Communicator& group) {
+    ARGOSY_CHECK(op.in.defined() && op.out.defined(), "all-to-all without one of its buffers");
+    const auto check_sizes = [&](const std::vector<int64_t>& parts, const at::Tensor& buffer) {
+        ARGOSY_CHECK(std::ssize(parts) == group.size(), "all-to-all with {} parts on {} ranks", parts.size(),
+                     group.size());
+        ARGOSY_CHECK(std::ranges::min(parts) >= 0, "all-to-all with a part of {} elements",
+                     std::ranges::min(parts));
+        const int64_t sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+        ARGOSY_CHECK(sum == buffer.numel(), "all-to-all with parts of {} elements in a buffer of {}", sum,
+                     buffer.numel());
+        ARGOSY_CHECK(sum <= op.parts.total, "all-to-all of {} elements, of which one rank has {}",
+                     op.parts.total, sum);
+    };
+    check_sizes(op.parts.sent, op.in);
+    check_sizes(op.parts.received, op.out);
+    const int64_t sent = op.parts.sent[group.rank()], received = op.parts.received[group.rank()];
+    ARGOSY_CHECK(sent == received, "all-to-all in which rank {} sends itself {} elements and receives {}",
+                 group.rank(), sent, received);
+}
+
+}  // namespace
 
 const char* kind_name(OpKind kind) {
     switch (kind) {
@@ -21,6 +45,8 @@ const char* kind_name(OpKind kind) {
             return "all-reduce";
         case OpKind::Broadcast:
             return "broadcast";
+        case OpKind::AllToAll:
+            return "all-to-all";
         case OpKind::Send:
             return "send";
         case OpKind::Receive:
@@ -29,7 +55,8 @@ const char* kind_name(OpKind kind) {
     return "";
 }
 
-void check(const Op& op, int size) {
+void check(const Op& op, const Communicator& group) {
+    const int size = group.size();
     for (const at::Tensor* tensor : {&op.out, &op.in}) {
         ARGOSY_CHECK(!tensor->defined() || tensor->is_contiguous(), "{} of a tensor that is not contiguous",
                      kind_name(op.kind));
@@ -46,6 +73,7 @@ void check(const Op& op, int size) {
         ARGOSY_CHECK(op.peer >= 0 && op.peer < size, "{} with rank {} of {} ranks", kind_name(op.kind),
                      op.peer, size);
     }
+    if (op.kind == OpKind::AllToAll) check_parts(op, group);
     if (op.in.defined() && op.out.defined()) ARGOSY_CHECK(op.in.scalar_type() == op.out.scalar_type());
     element_type(op);  // throws for a type that cannot be sent
 }
@@ -55,7 +83,25 @@ ElementType element_type(const Op& op) {
 }
 
 int64_t num_elements(const Op& op) {
+    if (op.kind == OpKind::AllToAll) return op.parts.total;
     return std::max(op.out.defined() ? op.out.numel() : 0, op.in.defined() ? op.in.numel() : 0);
+}
+
+std::vector<Op> messages_of(const Op& op) {
+    std::vector<Op> messages;
+    const at::Tensor in = op.in.view(-1), out = op.out.view(-1);
+    int64_t sent = 0, received = 0;  // so far
+    for (int peer = 0; peer < std::ssize(op.parts.sent); ++peer) {
+        const int64_t to_peer = op.parts.sent[peer], from_peer = op.parts.received[peer];
+        if (from_peer > 0)
+            messages.push_back(
+                {.kind = OpKind::Receive, .out = out.narrow(0, received, from_peer), .peer = peer});
+        if (to_peer > 0)
+            messages.push_back({.kind = OpKind::Send, .in = in.narrow(0, sent, to_peer), .peer = peer});
+        sent += to_peer;
+        received += from_peer;
+    }
+    return messages;
 }
 
 std::vector<at::Tensor> tensors_of(std::span<const Op> ops) {

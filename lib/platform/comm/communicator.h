@@ -25,7 +25,7 @@
 
 namespace argosy::comm {
 
-enum class OpKind { AllGather, ReduceScatter, AllReduce, Broadcast, Send, Receive };
+enum class OpKind { AllGather, ReduceScatter, AllReduce, Broadcast, AllToAll, Send, Receive };
 using argosy::Reduction;
 
 const char* kind_name(OpKind kind);
@@ -36,12 +36,21 @@ struct Purpose {
     std::optional<OpKind> part_of = {};  // of a message: the collective that it is a part of
 };
 
+/// The parts of an AllToAll, in elements. A part may be empty. A rank receives from a peer what that peer
+/// sends to it, and a rank's part for itself is copied.
+struct Parts {
+    std::vector<int64_t> sent = {}, received = {};  // to and from each rank of the group, by rank
+    int64_t total = 0;  // received by all ranks together; the same number on every rank
+};
+
 /// One operation along dim 0. The tensors are contiguous and of one type; n is the same on every rank. The
 /// reduction is a sum or a maximum.
 ///   AllGather      out = [size * n, ...] from in = [n, ...]
 ///   ReduceScatter  out = [n, ...] from in = [size * n, ...]
 ///   AllReduce      out = in reduced; out may be in
 ///   Broadcast      out of rank `peer` is copied to out on every other rank
+///   AllToAll       out = the parts from rank 0, 1, ..., from in = the parts for rank 0, 1, ...; `parts` has
+///                  their sizes. out and in share no memory; both are defined, and may have no elements
 ///   Send           in goes to rank `peer`
 ///   Receive        out comes from rank `peer`; messages between two ranks keep their order
 struct Op {
@@ -50,6 +59,7 @@ struct Op {
     at::Tensor in = {};
     Reduction reduction = Reduction::Sum;
     int peer = -1;
+    Parts parts = {};
     Purpose purpose = {};
 };
 
@@ -62,11 +72,17 @@ inline bool is_reduction(const Op& op) {
 /// Element type of the operation's tensors.
 ElementType element_type(const Op& op);
 
-/// Number of elements of the larger of this rank's two buffers; all ranks have the same number.
+/// Number of elements of the larger of this rank's two buffers; of an AllToAll, parts.total. All ranks have
+/// the same number.
 int64_t num_elements(const Op& op);
 
-/// Throws RunError for an operation that no group of `size` ranks can do.
-void check(const Op& op, int size);
+class Communicator;
+/// Throws RunError for an operation that this rank of `group` cannot do.
+void check(const Op& op, const Communicator& group);
+
+/// The receives and sends that make up an AllToAll: one for each part that is not empty, with a view of the
+/// part. The part for this rank itself is among both.
+std::vector<Op> messages_of(const Op& op);
 
 /// The tensors of all operations.
 std::vector<at::Tensor> tensors_of(std::span<const Op> ops);

@@ -12,6 +12,8 @@
 namespace argosy::comm {
 namespace {
 
+constexpr int kTagOfParts = 1;  // of an AllToAll; a Send and its Receive have 0
+
 class MpiCompletion : public Completion {
   public:
     MpiCompletion(std::shared_ptr<const Group> group, OpKind first_kind, int64_t number)
@@ -102,14 +104,15 @@ class MpiCommunicator : public GroupCommunicator {
     void check(const Op& op) const;
 
   private:
-    mpi::Request start(const Op& op) const;
+    mpi::Request start(const Op& op, int tag = 0) const;
 
     int64_t num_submitted_ = 0;
 };
 
 /// Collectives go through shared memory. A peer that has submitted need not attend to them; exchange.h has
 /// the exceptions. Sends and receives go through MPI, because they connect pipeline stages, which are usually
-/// on different nodes.
+/// on different nodes. An AllToAll goes through MPI as well: in a round of an Exchange all ranks publish
+/// equally much, and these parts have any size.
 class SharedMemoryCommunicator : public GroupCommunicator {
   public:
     /// `exchange` belongs to the same group.
@@ -128,14 +131,14 @@ class SharedMemoryCommunicator : public GroupCommunicator {
 };
 
 void MpiCommunicator::check(const Op& op) const {
-    comm::check(op, size());
+    comm::check(op, *this);
     for (const at::Tensor& tensor : tensors_of({&op, 1})) {
         ARGOSY_CHECK(tensor.is_cpu(), "{} of a tensor on {} over {}, which only sends tensors of the host",
                      kind_name(op.kind), tensor.device().str(), name());
     }
 }
 
-mpi::Request MpiCommunicator::start(const Op& op) const {
+mpi::Request MpiCommunicator::start(const Op& op, int tag) const {
     const ElementType type = element_type(op);
     const mpi::Comm& comm = group_->comm();
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
@@ -150,9 +153,11 @@ mpi::Request MpiCommunicator::start(const Op& op) const {
         case OpKind::Broadcast:
             return comm.broadcast(out, op.out.numel(), type, op.peer);
         case OpKind::Send:
-            return comm.send(in, op.in.numel(), type, op.peer, group_->options().synchronous_sends);
+            return comm.send(in, op.in.numel(), type, op.peer, group_->options().synchronous_sends, tag);
         case OpKind::Receive:
-            return comm.receive(out, op.out.numel(), type, op.peer);
+            return comm.receive(out, op.out.numel(), type, op.peer, tag);
+        case OpKind::AllToAll:
+            break;  // messages_of() has its parts
     }
     throw RunError("internal error: unknown operation");
 }
@@ -168,7 +173,11 @@ Pending MpiCommunicator::submit(std::span<const Op> ops) {
     for (const Op& op : ops) {
         check(op);
         group_->record(op, started.flight());
-        started.add(start(op));
+        if (op.kind == OpKind::AllToAll) {
+            for (const Op& message : messages_of(op)) started.add(start(message, kTagOfParts));
+        } else {
+            started.add(start(op));
+        }
     }
     return pending;
 }
@@ -179,7 +188,8 @@ Pending SharedMemoryCommunicator::submit(std::span<const Op> ops) {
     std::vector<Op> collectives, messages;
     for (const Op& op : ops) {
         messages_.check(op);
-        (is_message(op) ? messages : collectives).push_back(op);
+        const bool by_mpi = is_message(op) || op.kind == OpKind::AllToAll;
+        (by_mpi ? messages : collectives).push_back(op);
     }
     Pending sent = messages_.submit(messages);  // first: it may throw, and the exchange keeps pointers
     watch::FlightSpan flight;

@@ -31,6 +31,9 @@ void start(const Op& op, const watch::Lane& lane, int peer) {
             return ranks.all_reduce(out, in, op.out.numel(), type, op.reduction, lane.stream);
         case OpKind::Broadcast:
             return ranks.broadcast(out, out, op.out.numel(), type, peer, lane.stream);
+        case OpKind::AllToAll:
+            for (const Op& message : messages_of(op)) start(message, lane, message.peer);
+            return;
         case OpKind::Send:
             return ranks.send(in, op.in.numel(), type, peer, lane.stream);
         case OpKind::Receive:
@@ -231,7 +234,7 @@ std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<LaneOp
 Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
     if (!on_gpu(ops)) return host_->submit(ops);
-    for (const Op& op : ops) check(op, size());
+    for (const Op& op : ops) check(op, *this);
     if (size() == 1) return copy_alone(ops);
     return group_->gpu()->run_unless_ending([&] {
         collect_exposed();

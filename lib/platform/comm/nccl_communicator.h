@@ -17,7 +17,8 @@
 //
 // Graphs. submit() and wait() may become part of a graph that is being recorded on the current stream.
 // REQUIRES: an operation that is submitted in a graph is waited for in the same graph. Every kind of
-// operation has run once before the recording, because its first run makes communicators and connections.
+// operation has run once before the recording, because its first run makes communicators and connections. An
+// AllToAll connects the pairs of ranks that have parts for each other.
 // Communicator::launch_graph launches the graph. During the launch, the GPU sets marks in host memory, by
 // which the watchdog follows each operation. Waits within a graph are measured in its last launch; the result
 // counts for all its launches since the exposed time was last updated.

@@ -19,6 +19,13 @@ class RecordedWait : public Completion {
     int64_t launch_;
 };
 
+MovedBytes parts_of(const Op& op, int rank) {
+    if (op.kind != OpKind::AllToAll) return {};
+    const int64_t width = size_bytes(element_type(op));
+    return {(op.in.numel() - op.parts.sent[rank]) * width,
+            (op.out.numel() - op.parts.received[rank]) * width};
+}
+
 RecordedOp record_of(const Communicator& group, const Op& op) {
     return {.group = group.name(),
             .rank = group.rank(),
@@ -26,7 +33,8 @@ RecordedOp record_of(const Communicator& group, const Op& op) {
             .kind = op.kind,
             .type = element_type(op),
             .num_elements = num_elements(op),
-            .peer = op.peer};
+            .peer = op.peer,
+            .parts = parts_of(op, group.rank())};
 }
 
 }  // namespace
@@ -47,6 +55,8 @@ MovedBytes moved_bytes(const RecordedOp& op) {
             const int after_root = (op.rank - op.peer + op.size) % op.size;
             return {after_root + 1 < op.size ? bytes : 0, after_root > 0 ? bytes : 0};
         }
+        case OpKind::AllToAll:
+            return op.parts;
         case OpKind::Send:
             return {bytes, 0};
         case OpKind::Receive:
@@ -58,7 +68,7 @@ MovedBytes moved_bytes(const RecordedOp& op) {
 int64_t Recording::add(const Communicator& group, std::span<const Op> ops) {
     std::vector<RecordedOp> launch;
     for (const Op& op : ops) {
-        check(op, group.size());
+        check(op, group);
         launch.push_back(record_of(group, op));
         ++counts_[launch.back()];
     }

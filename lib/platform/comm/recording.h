@@ -18,6 +18,12 @@
 
 namespace argosy::comm {
 
+/// The bytes that a rank sends to other ranks of a group and receives from them.
+struct MovedBytes {
+    int64_t sent = 0, received = 0;
+    auto operator<=>(const MovedBytes&) const = default;
+};
+
 /// An operation as one rank of a group submits it.
 struct RecordedOp {
     std::string group;  // Communicator::name()
@@ -25,23 +31,19 @@ struct RecordedOp {
     int size = 1;       // number of ranks in the group
     OpKind kind;
     ElementType type;
-    int64_t num_elements = 0;  // of the larger of this rank's two buffers
+    int64_t num_elements = 0;  // comm::num_elements()
     int peer = -1;             // as in Op
+    MovedBytes parts = {};     // of an AllToAll, without this rank's part for itself
 
     auto operator<=>(const RecordedOp&) const = default;
     int64_t num_bytes() const { return num_elements * size_bytes(type); }
 };
 
-/// The bytes that a rank sends to other ranks of a group and receives from them.
-struct MovedBytes {
-    int64_t sent = 0, received = 0;
-    bool operator==(const MovedBytes&) const = default;
-};
-
 /// The bytes that `op` moves, if each collective goes along a ring of its group's ranks. For n ranks and
 /// num_bytes() = b: an all-gather and a reduce-scatter move b (n - 1) / n each way, an all-reduce moves twice
 /// as much (rounded down). A broadcast goes from its root along the ring: every rank but the root receives b,
-/// and every rank but the last one sends b. A message moves b one way.
+/// and every rank but the last one sends b. A message moves b one way. An all-to-all has no ring: each part
+/// goes to its rank.
 MovedBytes moved_bytes(const RecordedOp& op);
 
 /// The operations that a rank has submitted to a world and to the groups made from it.

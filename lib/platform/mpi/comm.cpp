@@ -42,7 +42,7 @@ MPI_Comm copy_of(MPI_Comm handle) {
 }  // namespace
 
 bool test_all(std::span<Request> requests) {
-    constexpr size_t kMaxStatuses = 16;
+    constexpr size_t kMaxStatuses = 128;  // an all-to-all of 64 ranks
     MPI_Status statuses[kMaxStatuses];
     const bool few = requests.size() <= kMaxStatuses;
     int done = 0;
@@ -175,17 +175,17 @@ Request Comm::barrier() const {
     return request;
 }
 
-Request Comm::send(const void* buffer, size_t count, ElementType type, int peer, bool synchronous) const {
+Request Comm::send(const void* buffer, size_t count, ElementType type, int peer, bool synchronous,
+                   int tag) const {
     Request request;
     const auto start = synchronous ? MPI_Issend : MPI_Isend;
-    check(start(buffer, int_count(count), datatype(type), peer, /*tag=*/0, handle_, &request), "MPI_Isend");
+    check(start(buffer, int_count(count), datatype(type), peer, tag, handle_, &request), "MPI_Isend");
     return request;
 }
 
-Request Comm::receive(void* buffer, size_t count, ElementType type, int peer) const {
+Request Comm::receive(void* buffer, size_t count, ElementType type, int peer, int tag) const {
     Request request;
-    check(MPI_Irecv(buffer, int_count(count), datatype(type), peer, /*tag=*/0, handle_, &request),
-          "MPI_Irecv");
+    check(MPI_Irecv(buffer, int_count(count), datatype(type), peer, tag, handle_, &request), "MPI_Irecv");
     return request;
 }
 

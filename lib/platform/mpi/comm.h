@@ -75,9 +75,11 @@ class Comm {
     Request all_to_all(void* out, const void* in, size_t count_per_rank, ElementType type) const;
     Request gather(void* out, const void* in, size_t count_per_rank, ElementType type, int root) const;
     Request barrier() const;
-    /// A synchronous send completes only once its receiver has started to receive.
-    Request send(const void* buffer, size_t count, ElementType type, int peer, bool synchronous) const;
-    Request receive(void* buffer, size_t count, ElementType type, int peer) const;
+    /// A synchronous send completes only once its receiver has started to receive. Messages between two ranks
+    /// with one tag keep their order.
+    Request send(const void* buffer, size_t count, ElementType type, int peer, bool synchronous,
+                 int tag = 0) const;
+    Request receive(void* buffer, size_t count, ElementType type, int peer, int tag = 0) const;
 
   private:
     explicit Comm(MPI_Comm handle);

@@ -38,11 +38,9 @@ constexpr const char* kMeasure = "nccl-bench all_gather -b 1K -e 256M -f 2 --jso
 
 /// The operations of a step by nccl-bench's names.
 const std::map<std::string, std::vector<OpKind>> kCollectives = {
-    {"all_gather", {OpKind::AllGather}},
-    {"reduce_scatter", {OpKind::ReduceScatter}},
-    {"all_reduce", {OpKind::AllReduce}},
-    {"broadcast", {OpKind::Broadcast}},
-    {"sendrecv", {OpKind::Send, OpKind::Receive}}};
+    {"all_gather", {OpKind::AllGather}}, {"reduce_scatter", {OpKind::ReduceScatter}},
+    {"all_reduce", {OpKind::AllReduce}}, {"broadcast", {OpKind::Broadcast}},
+    {"alltoall", {OpKind::AllToAll}},    {"sendrecv", {OpKind::Send, OpKind::Receive}}};
 
 struct Sample {
     double bytes = 0;  // over the link
@@ -177,11 +175,13 @@ class BenchFile {
     }
 
     Route route_of_size(const Group& group, int64_t bytes) const {
+        const int64_t to_others = bytes - bytes / group.num_ranks;  // of an all-to-all, with equal parts
         const comm::RecordedOp op{.size = group.num_ranks,
                                   .kind = kinds().front(),
                                   .type = ElementType::UInt8,
                                   .num_elements = bytes,
-                                  .peer = 0};
+                                  .peer = 0,
+                                  .parts = {to_others, to_others}};
         return route_of(op, group.num_nodes);
     }
 

@@ -72,6 +72,16 @@ bool is_message(const comm::RecordedOp& op) {
     return op.kind == comm::OpKind::Send || op.kind == comm::OpKind::Receive;
 }
 
+/// The route of an all-to-all, if each node has equally many ranks and each other rank gets an equal share of
+/// `bytes`.
+Route route_of_parts(double bytes, int size, int num_nodes) {
+    const double num_others = size - 1, num_in_node = static_cast<double>(size) / num_nodes - 1;
+    Route route;
+    if (size > num_nodes) route.in_node = {bytes * num_in_node / num_others, 1};
+    if (num_nodes > 1) route.between_nodes = {bytes * (num_others - num_in_node) / num_others, 1};
+    return route;
+}
+
 /// Runs `work` again and again for 0.1 s, and 5 times at least. Returns the median of the times.
 double typical_seconds(const std::function<void()>& work) {
     constexpr size_t kMinRuns = 5;
@@ -189,6 +199,7 @@ Route route_of(const comm::RecordedOp& op, int num_nodes) {
     const auto bytes = static_cast<double>(std::max(moved.sent, moved.received));
     if (is_message(op))
         return num_nodes == 1 ? Route{.in_node = {bytes, 1}} : Route{.between_nodes = {bytes, 1}};
+    if (op.kind == comm::OpKind::AllToAll) return route_of_parts(bytes, op.size, num_nodes);
     const int rounds = op.kind == comm::OpKind::AllReduce ? 2 : 1;  // of the ring
     const int hops_between = num_nodes > 1 ? num_nodes : 0;
     Route route;

@@ -8,6 +8,9 @@
 //                            (bytes that the ring moves over the link) / speed; plus a latency for each hop.
 //                            Between nodes a ring for each rank of the node shares the adapters, so a group
 //                            with k ranks on each node has the adapters of k ranks.
+//   an all-to-all            max over the links in a node and those between nodes, of (the bytes that a rank
+//                            exchanges over the link) / speed; plus a latency for each. The links' shares of
+//                            the bytes are those of equal parts.
 //   a message                bytes / speed + latency
 #pragma once
 

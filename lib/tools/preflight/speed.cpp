@@ -32,11 +32,19 @@ const char* collective_of(OpKind kind) {
             return "all_reduce";
         case OpKind::Broadcast:
             return "broadcast";
+        case OpKind::AllToAll:
+            return "alltoall";
         case OpKind::Send:
         case OpKind::Receive:
             return "sendrecv";
     }
     throw RunError("internal error: unknown kind of operation");
+}
+
+/// The benchmark's size of an operation. The benchmark has equal parts, so an all-to-all counts with the mean
+/// of the ranks' buffers.
+int64_t size_of(const comm::RecordedOp& op) {
+    return op.kind == OpKind::AllToAll ? op.num_bytes() / op.size : op.num_bytes();
 }
 
 size_t launch_bytes(const StepLaunches& one) {
@@ -242,7 +250,7 @@ void add_launch(std::vector<StepLaunches>& step, std::span<const comm::RecordedO
     if (!is_message) one.parts = mesh.degree(one.axes) / first->size;
     int64_t bytes = 0;  // the operations of a launch may have several types
     for (const comm::RecordedOp& op : launch) {
-        if (op.kind == one.kind) bytes += op.num_bytes();
+        if (op.kind == one.kind) bytes += size_of(op);
     }
     one.elements = bytes / size_bytes(one.type);
     if (one.elements == 0) return;
