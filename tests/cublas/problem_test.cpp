@@ -54,6 +54,8 @@ TEST(Problem, OfALinearLayer) {
     EXPECT_EQ(operands.b, memory.a);
     EXPECT_EQ(operands.d, memory.c);
     EXPECT_EQ(operands.c, memory.c);
+    EXPECT_EQ(operands.factor, 1);
+    EXPECT_EQ(operands.addend_factor, 0);
 }
 
 TEST(Problem, AnAddendIsCOrAnotherMatrix) {
@@ -144,6 +146,13 @@ TEST(Problem, RefusesInvalidProducts) {
             p.bias = p.a.data;
         },
         "cannot add a bias");
+    expect_refused(
+        [](Product& p) {
+            p.a.columns = p.b.rows = 0;
+            p.addend = p.c.data;
+            p.addend_factor = 2;
+        },
+        "cannot scale its addend");
 }
 
 // cuBLASLt's documentation: the tables of types and of scaling modes, and the requirements of float8 kernels.

@@ -33,13 +33,15 @@ struct Case {
     Lie a, b, c;
     Addend addend = Addend::None;
     bool bias = false;
+    double factor = 1, addend_factor = 1;
 };
 
 std::string text(const Case& one) {
     const auto lie = [](const Lie& x) { return fmt::format("{}+{}", x.by_rows ? "rows" : "columns", x.gap); };
-    return fmt::format("type {} into {}, {} x {} x {}, {} {} {}, addend {}, bias {}",
+    return fmt::format("type {} into {}, {} x {} x {}, {} {} {}, addend {}, bias {}, factors {} and {}",
                        static_cast<int>(one.type), static_cast<int>(one.result_type), one.rows, one.columns,
-                       one.terms, lie(one.a), lie(one.b), lie(one.c), static_cast<int>(one.addend), one.bias);
+                       one.terms, lie(one.a), lie(one.b), lie(one.c), static_cast<int>(one.addend), one.bias,
+                       one.factor, one.addend_factor);
 }
 
 struct Sum {
@@ -85,7 +87,9 @@ void expect_right(Multiplier& multiplier, const Case& one) {
                     .addend = one.addend == Addend::None ? nullptr
                               : one.addend == Addend::C  ? c.view().data
                                                          : another.view().data,
-                    .bias = one.bias ? bias.view().data : nullptr},
+                    .bias = one.bias ? bias.view().data : nullptr,
+                    .factor = one.factor,
+                    .addend_factor = one.addend_factor},
                    stream.handle());
     stream.synchronize();
 
@@ -94,8 +98,10 @@ void expect_right(Multiplier& multiplier, const Case& one) {
     for (int64_t row = 0; row < one.rows; ++row) {
         for (int64_t column = 0; column < one.columns; ++column) {
             Sum expected = plain_sum(a, b, row, column);
-            for (const double more : {one.addend != Addend::None ? addends[row * one.columns + column] : 0,
-                                      one.bias ? bias.get(0, column) : 0}) {
+            expected.value *= one.factor;
+            expected.size *= std::fabs(one.factor);
+            const double addend = one.addend != Addend::None ? addends[row * one.columns + column] : 0;
+            for (const double more : {one.addend_factor * addend, one.bias ? bias.get(0, column) : 0}) {
                 expected.value += more;
                 expected.size += std::fabs(more);
             }
@@ -140,6 +146,26 @@ TEST_F(Products, OfEveryTypeAndEveryTransposition) {
             }
         }
     }
+}
+
+TEST_F(Products, HaveFactors) {
+    Multiplier multiplier;
+    for (const ElementType type : kTypes) {
+        for (const ElementType result_type : results_of(type)) {
+            for (const Lie& lie : kLies) {
+                for (const Addend addend : kAddends) {
+                    for (const bool bias : {false, lie.by_rows}) {
+                        expect_right(multiplier, {type, result_type, 5, 7, 33, lie, lie, lie, addend, bias,
+                                                  /*factor=*/-2.0315, /*addend_factor=*/3.4445});
+                    }
+                }
+            }
+        }
+    }
+    // Products that differ in their factors alone have the same algorithm.
+    const int num_questions = fake_cublaslt().num_questions;
+    expect_right(multiplier, {kTypes[0], kTypes[0], 5, 7, 33, kLies[0], kLies[0], kLies[0], Addend::C});
+    EXPECT_EQ(fake_cublaslt().num_questions, num_questions);
 }
 
 TEST_F(Products, OfEverySize) {

@@ -47,13 +47,24 @@ class MatmulTest : public ::testing::Test {
         std::vector<float> wide(rows * columns, 3);
         std::vector<BFloat16> narrow(rows * columns, BFloat16{0x4040});  // 3 as well
         const auto count = static_cast<int64_t>(products.size());
-        std::vector<float> another(rows * columns);
+        std::vector<float> another(rows * columns), scaled(rows * columns);
         const std::vector<float> addend(rows * (columns + 5), 7);
         matmul<BFloat16, float>(
             {products.data(), count, 0, rows, 0, columns, wide.data(), columns, wide.data(), columns});
         matmul<BFloat16, BFloat16>({products.data(), count, 0, rows, 0, columns, narrow.data(), columns});
         matmul<BFloat16, float>({products.data(), count, 0, rows, 0, columns, another.data(), columns,
                                  addend.data(), columns + 5});
+        matmul<BFloat16, float>({.products = products.data(),
+                                 .num_products = count,
+                                 .row_end = rows,
+                                 .column_end = columns,
+                                 .c = scaled.data(),
+                                 .c_stride = columns,
+                                 .addend = addend.data(),
+                                 .addend_stride = columns + 5,
+                                 .bias = addend.data(),
+                                 .factor = -0.5F,
+                                 .addend_factor = 3});
         for (int64_t i = 0; i < rows * columns; ++i) {
             double sum = 0, magnitude = 0;
             for (size_t p = 0; p < ks.size(); ++p) {
@@ -65,6 +76,7 @@ class MatmulTest : public ::testing::Test {
             }
             ASSERT_NEAR(wide[i], sum + 3, 1e-6 * (magnitude + 3)) << "element " << i;
             ASSERT_NEAR(another[i], sum + 7, 1e-6 * (magnitude + 7)) << "element " << i;
+            ASSERT_NEAR(scaled[i], 28 - 0.5 * sum, 1e-6 * (magnitude + 28)) << "element " << i;
             ASSERT_NEAR(widened(narrow[i]), sum, std::abs(sum) / 256 + 1e-6 * magnitude) << "element " << i;
         }
     }

@@ -20,6 +20,7 @@
 #include "ops/matmul.h"
 #include "ops/numerics.h"
 #include "ops/ops_test.h"
+#include "ops/orthogonal.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/stochastic_rounding.h"
@@ -84,6 +85,15 @@ class ContractTest : public OpsTest {
             {"add_linear",
              {hidden, rows, weight},
              [](const auto& in) { return Tensors{add_linear(in[0], in[1], in[2])}; }},
+            {"write_scaled_product",
+             {hidden, rows, weight},
+             [](const auto& in) {
+                 const at::Tensor out = at::empty_like(in[0]), alone = at::empty_like(in[0]);
+                 write_scaled_product(out, 0.5, in[1], in[2].t(), -2, in[0]);
+                 write_scaled_product(alone, 3, in[1], in[2].t());
+                 return Tensors{out, alone};
+             }},
+            {"orthogonalized", {rows}, [](const auto& in) { return Tensors{orthogonalized(in[0], 2)}; }},
             {"rms_norm_backward",
              {other, rows, scale, inverse_rms},
              [](const auto& in) {
@@ -249,6 +259,12 @@ class ContractTest : public OpsTest {
                  const SoftmaxSums all = turn_into_cross_entropy_gradient(logits, in[1], in[2]);
                  return Tensors{sums.maxima, sums.sums, logits, all.sums, target_is_largest(sums, in[1])};
              }},
+            {"orthogonalized, wide",
+             {parts.t()},
+             [](const auto& in) { return Tensors{orthogonalized(in[0], 2)}; }},
+            {"orthogonalized without rows",
+             {rows.narrow(0, 0, 0)},
+             [](const auto& in) { return Tensors{orthogonalized(in[0], 2)}; }},
             {"embedding without rows",
              {rows.narrow(0, 0, 0), tokens},
              [](const auto& in) { return Tensors{embedding(in[0], in[1], 0)}; }},
@@ -288,6 +304,7 @@ class ContractTest : public OpsTest {
     /// LibTorch's ops, or ops of another suite, may treat NaN and threads differently.
     static bool is_product_or_attention(const Call& call) {
         return call.name.find("linear") != std::string::npos ||
+               call.name.find("product") != std::string::npos ||
                call.name.find("attention") != std::string::npos;
     }
 

@@ -3,13 +3,19 @@
 #include "gpu/device.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/frexp.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ldexp.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -191,6 +197,74 @@ TEST_P(LinearTest, OddSizesInEveryLayout) {
     }
 }
 
+/// The distance from each number to the middle between it and the next one of its type.
+at::Tensor half_units(const at::Tensor& numbers, at::ScalarType type) {
+    const int bits = type == at::kBFloat16 ? 8 : type == at::kFloat ? 24 : 53;
+    const at::Tensor exponents = std::get<1>(at::frexp(numbers));
+    return at::ldexp(at::ones_like(numbers), exponents - bits - 1);
+}
+
+/// `out` is factor a b + addend_factor addend, rounded once; LibTorch's own operations may round twice.
+::testing::AssertionResult rounded_once(const at::Tensor& out, double factor, const at::Tensor& a,
+                                        const at::Tensor& b, double addend_factor, const at::Tensor& addend) {
+    const auto wide = [](const at::Tensor& x) { return x.cpu().to(at::kDouble); };
+    const at::Tensor expected = factor * wide(a).mm(wide(b)) + addend_factor * wide(addend);
+    const at::Tensor size =
+        (factor * wide(a).abs().mm(wide(b).abs())).abs() + (addend_factor * wide(addend)).abs();
+    const double unit = std::ldexp(1, out.scalar_type() == at::kDouble ? -53 : -24);
+    const at::Tensor allowed =
+        half_units(expected, out.scalar_type()) + static_cast<double>(a.size(1) + 4) * unit * size;
+    const at::Tensor excess = (wide(out) - expected).abs() - allowed;
+    if (excess.numel() == 0 || excess.max().item<double>() <= 0) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure()
+           << "an element is " << excess.max().item<double>() << " too far away";
+}
+
+TEST_P(LinearTest, AScaledProductAndItsAddendAreRoundedOnce) {
+    constexpr double kFactor = 2.0315, kAddendFactor = -4.775;
+    for (int64_t i = 1; i <= 70; i += 3) {
+        const int64_t rows = i, k = 1 + (i * 29) % 70, columns = 1 + (i * 43) % 70;
+        const at::Tensor a = laid_out(normal({rows, k}), static_cast<int>(i % 9 / 3)),
+                         b = laid_out(normal({k, columns}), static_cast<int>(i % 3)),
+                         addend = normal({rows, columns}), out = at::full_like(addend, NAN);
+        write_scaled_product(out, kFactor, a, b, kAddendFactor, addend);
+        const at::Tensor strided = at::full_like(addend, NAN), in_place = addend.clone();
+        write_scaled_product(strided, kFactor, a, b, kAddendFactor, laid_out(addend, 1));
+        write_scaled_product(in_place, kFactor, a, b, kAddendFactor, in_place);
+        EXPECT_TRUE(identical(strided, out));
+        EXPECT_TRUE(identical(in_place, out));
+        const at::Tensor alone = at::full_like(addend, NAN), nothing = at::full_like(addend, NAN);
+        write_scaled_product(alone, kFactor, a, b);
+        EXPECT_TRUE(right(alone, kFactor * a.to(at::kDouble).mm(b.to(at::kDouble))));
+        write_scaled_product(nothing, kFactor, a, b, 0, nothing.clone());
+        EXPECT_TRUE(identical(nothing, alone)) << "an addend with factor 0 is read";
+        if (GetParam().path == Path::Plain && GetParam().type == at::kBFloat16) continue;
+        EXPECT_TRUE(rounded_once(out, kFactor, a, b, kAddendFactor, addend)) << i;
+        EXPECT_TRUE(rounded_once(alone, kFactor, a, b, 0, addend)) << i;
+    }
+}
+
+TEST_P(LinearTest, AScaledProductWithFactorsOfOneIsTheProduct) {
+    if (!uses_kernels(GetParam())) return;
+    const Case c = make({301, 1100, 65});
+    const at::Tensor out = at::empty_like(c.dy);
+    write_scaled_product(out, 1, c.x, c.weight.t());
+    EXPECT_TRUE(identical(out, linear(c.x, c.weight)));
+    write_scaled_product(out, 1, c.x, c.weight.t(), 1, c.dy);
+    EXPECT_TRUE(identical(out, add_linear(c.dy, c.x, c.weight)));
+}
+
+TEST_P(LinearTest, AScaledProductOfNothingIsTheScaledAddend) {
+    for (const auto& [rows, k, columns] : {Sizes{4, 0, 5}, Sizes{0, 3, 5}, Sizes{4, 3, 0}, Sizes{0, 0, 0}}) {
+        const at::Tensor a = normal({rows, k}), b = normal({k, columns}), addend = normal({rows, columns});
+        const at::Tensor out = at::full_like(addend, NAN), alone = at::full_like(addend, NAN);
+        write_scaled_product(out, 3, a, b, -2, addend);
+        write_scaled_product(alone, 3, a, b);
+        EXPECT_TRUE(identical(out, -2 * addend));
+        EXPECT_TRUE((alone == 0).all().item<bool>());
+    }
+}
+
 TEST_P(LinearTest, SizesBeyondTheBlocksOfAKernel) {
     for (const Sizes& sizes : {Sizes{801, 530, 33}, Sizes{40, 1100, 530}, Sizes{1100, 40, 530},
                                Sizes{301, 576, 65}, Sizes{40, 2048, 33}}) {
@@ -247,15 +321,19 @@ TEST_P(LinearTest, ThreadsDoNotChangeABit) {
     for (const Sizes& sizes : {Sizes{301, 530, 65}, Sizes{65, 270, 530}}) {
         const Case c = make(sizes);
         at::Tensor sums[2];
-        at::Tensor ys[2];
+        at::Tensor ys[2], scaled[2];
         for (int i = 0; i < 2; ++i) {
             at::set_num_threads(i == 0 ? 1 : 3);
             ys[i] = linear(c.x, c.weight);
             sums[i] = at::zeros(c.weight.sizes(), placed(at::kFloat));
             linear_weight_gradient(sums[i], c.dy, c.x, /*accumulate=*/true);
+            scaled[i] = at::empty_like(c.dy);
+            write_scaled_product(scaled[i], 3, c.x, c.weight.t(), -2, c.dy);
         }
         at::set_num_threads(1);
         EXPECT_TRUE(identical(ys[0], ys[1]));
+        EXPECT_TRUE(identical(scaled[0], scaled[1]));
+        EXPECT_TRUE(rounded_once(scaled[0], 3, c.x, c.weight.t(), -2, c.dy));
         EXPECT_TRUE(identical(sums[0], sums[1]));
     }
 }

@@ -1,5 +1,5 @@
-// Matrix products: C = the sum of A B over all products, plus a bias and a matrix if given, rounded to C's
-// type once at the end.
+// Matrix products: C = factor times the sum of A B over all products, plus a bias, plus addend_factor times a
+// matrix if given, rounded to C's type once at the end.
 //
 // Cost: 2 FLOP per row, column and k. The kernel is bound by arithmetic, because it packs operands into
 // panels that stay in cache. Sums are fp32, over blocks of k of a fixed size, one block after the other. An
@@ -30,6 +30,7 @@ struct Matmul {
     int64_t addend_stride = 0;
     /// Element [column] of what is added to every row; null: none.
     const Sum* bias = nullptr;
+    float factor = 1, addend_factor = 1;
 };
 
 }  // namespace argosy::kernels

@@ -75,20 +75,43 @@ void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernel
     });
 }
 
+/// What becomes of a sum of products: factor times the sum, + bias + addend_factor times the addend.
+struct Epilogue {
+    at::Tensor addend = {};  // undefined, the result itself, or another matrix with dense rows
+    at::Tensor bias = {};    // undefined or [columns], contiguous
+    double factor = 1, addend_factor = 1;
+};
+
+/// Returns x itself if cuBLASLt can read its strides, else a contiguous copy.
+at::Tensor readable(const at::Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1 ? x : x.contiguous(); }
+
+/// Multiplies with cuBLASLt on the current stream. `out` has the type of a and b, or fp32 if that type is
+/// bf16; the addend has the type and strides of `out`. REQUIRES: the thread holds an OpsContext.
+void gpu_multiply(const at::Tensor& out, const Factors& factors, const Epilogue& epilogue) {
+    const at::Tensor left = readable(factors.a), right = readable(factors.b);
+    const at::Tensor &addend = epilogue.addend, &bias = epilogue.bias;
+    multiplier().run({.c = matrix_of(out.mutable_data_ptr(), out),
+                      .a = matrix_of(left.const_data_ptr(), left),
+                      .b = matrix_of(right.const_data_ptr(), right),
+                      .addend = addend.defined() ? addend.const_data_ptr() : nullptr,
+                      .bias = bias.defined() ? bias.const_data_ptr() : nullptr,
+                      .factor = epilogue.factor,
+                      .addend_factor = epilogue.addend_factor},
+                     gpu::current_stream());
+}
+
 /// Adds one product after the other. The sum is rounded to out's type after each product.
-void multiply_on_gpu(const at::Tensor& out, std::span<const Factors> factors, at::Tensor addend) {
-    for (const auto& [a, b] : factors) {
-        gpu_multiply(out, a, b, addend);
-        addend = out;
+void multiply_on_gpu(const at::Tensor& out, std::span<const Factors> factors, Epilogue epilogue) {
+    for (const Factors& one : factors) {
+        gpu_multiply(out, one, epilogue);
+        epilogue = {.addend = out, .factor = epilogue.factor};
     }
 }
 
-/// out = the sum of the products + bias + addend. `addend` is undefined, `out` itself, or another matrix with
-/// dense rows. `bias` is undefined or [columns]. REQUIRES: on a GPU it is undefined.
-void multiply(const at::Tensor& out, std::span<const Factors> factors, const at::Tensor& addend = {},
-              const at::Tensor& bias = {}) {
+void multiply(const at::Tensor& out, std::span<const Factors> factors, const Epilogue& epilogue = {}) {
+    const at::Tensor &addend = epilogue.addend, &bias = epilogue.bias;
     ARGOSY_CHECK(!bias.defined() || bias.scalar_type() == out.scalar_type(), "a bias of another type");
-    if (gpu::holds(out)) return multiply_on_gpu(out, factors, addend);
+    if (gpu::holds(out)) return multiply_on_gpu(out, factors, epilogue);
     with_element_type(factors[0].a.scalar_type(), [&]<class T>(T) {
         std::vector<kernels::Product<T>> products;
         for (const Factors& one : factors) {
@@ -109,7 +132,9 @@ void multiply(const at::Tensor& out, std::span<const Factors> factors, const at:
                                            .c_stride = out.stride(0),
                                            .addend = first_element<Sum>(addend),
                                            .addend_stride = addend.defined() ? addend.stride(0) : 0,
-                                           .bias = first_element<Sum>(bias)};
+                                           .bias = first_element<Sum>(bias),
+                                           .factor = static_cast<float>(epilogue.factor),
+                                           .addend_factor = static_cast<float>(epilogue.addend_factor)};
         };
         const kernels::TypedKernels<T>& kernels_of_type = kernels::table().of<T>();
         if (out.scalar_type() == at::kFloat) {
@@ -164,10 +189,9 @@ at::Tensor in_one_piece(const at::Tensor& bias) { return bias.defined() ? bias.c
 /// y = x W^T + bias. `y` may be some columns of a wider matrix.
 void write_linear(at::Tensor y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     note_product(y, x, x.size(1));
-    if (has_kernels(x) && gpu::holds(x)) return gpu_multiply(y, x, weight.t(), /*addend=*/{}, bias);
     if (has_kernels(x)) {
         const Factors factors[] = {{x, weight.t()}};
-        multiply(y, factors, /*addend=*/{}, in_one_piece(bias));
+        multiply(y, factors, {.bias = in_one_piece(bias)});
     } else {
         at::mm_out(y, x, weight.t());
         if (bias.defined()) y.add_(bias);
@@ -192,9 +216,6 @@ Summing gradient_summing(Accumulation accumulation) { return {accumulation, /*fa
 at::Tensor empty_product(const Operand& x, int64_t columns) {
     return at::empty({x.values.size(0), columns}, x.values.options().dtype(x.type));
 }
-
-/// Returns x itself if cuBLASLt can read its strides, else a contiguous copy.
-at::Tensor readable(const at::Tensor& x) { return x.stride(0) == 1 || x.stride(1) == 1 ? x : x.contiguous(); }
 
 }  // namespace
 
@@ -290,12 +311,8 @@ at::Tensor add_linear(const at::Tensor& addend, const at::Tensor& x, const at::T
                  "an addend of another kind than the product");
     at::Tensor y = at::empty({x.size(0), weight.size(0)}, x.options());
     note_product(y, x, x.size(1));
-    if (gpu::holds(x)) {
-        gpu_multiply(y, x, weight.t(), addend.contiguous(), bias);
-        return y;
-    }
     const Factors factors[] = {{x, weight.t()}};
-    multiply(y, factors, addend.contiguous(), in_one_piece(bias));
+    multiply(y, factors, {.addend = addend.contiguous(), .bias = in_one_piece(bias)});
     return y;
 }
 
@@ -347,18 +364,27 @@ void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Op
     note_product(out, dy, dy.size(0));
     if (!has_kernels(x) || !writable(out, dy)) return plain_weight_gradient(out, dy, x, accumulate);
     const Factors factors[] = {{dy.t(), x}};
-    multiply(out, factors, accumulate ? out : at::Tensor());
+    multiply(out, factors, {.addend = accumulate ? out : at::Tensor()});
 }
 
-void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, const at::Tensor& addend,
-                  const at::Tensor& bias) {
-    const at::Tensor left = readable(a), right = readable(b);
-    multiplier().run({.c = matrix_of(out.mutable_data_ptr(), out),
-                      .a = matrix_of(left.const_data_ptr(), left),
-                      .b = matrix_of(right.const_data_ptr(), right),
-                      .addend = addend.defined() ? addend.const_data_ptr() : nullptr,
-                      .bias = bias.defined() ? bias.const_data_ptr() : nullptr},
-                     gpu::current_stream());
+void write_scaled_product(const at::Tensor& out, double factor, const at::Tensor& a, const at::Tensor& b,
+                          double addend_factor, const at::Tensor& addend) {
+    const at::Tensor added = addend_factor == 0 ? at::Tensor() : addend;
+    ARGOSY_CHECK(out.is_contiguous() && out.scalar_type() == a.scalar_type(),
+                 "the result of a scaled product is strided or of another type");
+    ARGOSY_CHECK(
+        !added.defined() || (added.sizes() == out.sizes() && added.scalar_type() == out.scalar_type()),
+        "an addend of another kind than the product");
+    note_product(out, a, a.size(1));
+    if (has_kernels(a) && !(gpu::holds(a) && a.size(1) == 0)) {
+        const Factors factors[] = {{a, b}};
+        return multiply(out, factors,
+                        {.addend = added.defined() ? added.contiguous() : added,
+                         .factor = factor,
+                         .addend_factor = addend_factor});
+    }
+    at::Tensor result = out;
+    at::addmm_out(result, added.defined() ? added : out, a, b, added.defined() ? addend_factor : 0, factor);
 }
 
 }  // namespace argosy::ops

@@ -72,15 +72,14 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
 void linear_weight_gradient(at::Tensor& out, const Operand& dy, const Operand& x, bool accumulate,
                             Accumulation accumulation = Accumulation::Native);
 
+/// out = factor a b + addend_factor addend, as torch.addmm(). If there are kernels for a, the result is
+/// rounded once. `out` is contiguous, of the type of a and b, and shares no memory with them. `addend` is
+/// undefined, `out` itself, or another matrix of out's shape and type. It is not read if its factor is 0.
+void write_scaled_product(const at::Tensor& out, double factor, const at::Tensor& a, const at::Tensor& b,
+                          double addend_factor = 0, const at::Tensor& addend = {});
+
 /// out = a b, in fp32. For operands in bf16 that stand for float8 (ops/gpu_float8.h).
 void write_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b);
-
-// Matrix products on a GPU, by cuBLASLt on the current stream. REQUIRES: the thread holds an OpsContext.
-
-/// out = a b + addend + bias. `addend` and `bias` may be undefined. `out` has the type of a and b, or fp32 if
-/// that type is bf16. `addend` has the type and strides of `out`, and may be `out`.
-void gpu_multiply(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
-                  const at::Tensor& addend = {}, const at::Tensor& bias = {});
 
 /// How the threads of a processor divide a product: the result is cut into a grid of equal blocks, one for
 /// each thread. A thread packs its rows of A and its columns of B, so a block that is nearly square packs

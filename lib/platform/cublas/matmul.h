@@ -81,7 +81,8 @@ struct MatrixOf {
 using Matrix = MatrixOf<void>;
 using ConstMatrix = MatrixOf<const void>;
 
-/// C = A B, plus a bias and a matrix if given, rounded once. A and B have the same type: bf16, fp32 or fp64.
+/// C = factor A B, plus a bias and addend_factor times a matrix if given, rounded once. A and B have the same
+/// type: bf16, fp32 or fp64.
 /// C has that type too, or fp32 if the type is bf16, so that gradients of many microbatches add up unrounded.
 /// C shares no memory with A and B.
 ///
@@ -102,6 +103,8 @@ struct Product {
     /// One element of C's type for each column of C, added to every row before the row is rounded. REQUIRES:
     /// C's column_stride is 1, and A has at least one column.
     const void* bias = nullptr;
+    /// REQUIRES: addend_factor is 1 if A has no columns.
+    double factor = 1, addend_factor = 1;
     /// Float8 operands A and B are multiplied by their scales, which are in device memory and may be null
     /// for ScaleMode::None.
     ScaleMode scales = ScaleMode::None;

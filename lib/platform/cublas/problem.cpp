@@ -100,6 +100,8 @@ void check(const Product& product) {
     ARGOSY_CHECK(is_row_or_column_major(a) && is_row_or_column_major(b) && is_row_or_column_major(c),
                  "a matrix is neither row-major nor column-major: {}", what());
     ARGOSY_CHECK(!bias || (is_row_major(c) && a.columns > 0), "this product cannot add a bias: {}", what());
+    ARGOSY_CHECK(!product.addend || product.addend_factor == 1 || a.columns > 0,
+                 "a product without terms cannot scale its addend: {}", what());
 }
 
 template <class Data>
@@ -205,7 +207,8 @@ Operands operands_of(const Product& product) {
                           .alignment_d = alignment_of(c.data),
                           .alignment_bias = alignment_of(product.bias)};
     if (is_float8(a.type) && problem.k > 0) check_float8(product, problem);
-    return {problem, a.data, b.data, addend, c.data, product.bias, scale_a, scale_b};
+    return {problem,      a.data,  b.data,  addend,         c.data,
+            product.bias, scale_a, scale_b, product.factor, product.addend ? product.addend_factor : 0};
 }
 
 std::string describe(const Product& product) {

@@ -30,13 +30,15 @@ struct Problem {
     auto operator<=>(const Problem&) const = default;
 };
 
-/// A problem, and the addresses of one product's matrices and bias. `c` is the addend, or d without one.
+/// A problem, the addresses of one product's matrices and bias, and its factors, on which no algorithm
+/// depends. `c` is the addend, or d without one; `addend_factor` is then 0.
 struct Operands {
     Problem problem;
     const void *a, *b, *c;
     void* d;
     const void* bias;
     const void *scale_a, *scale_b;
+    double factor, addend_factor;
 };
 
 /// REQUIRES: the matrices are as matmul.h says for a Product; otherwise an assertion fails and names the

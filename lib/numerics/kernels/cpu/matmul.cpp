@@ -90,11 +90,13 @@ void add_step(const Block<Tile>& block, const Operand<T>& a, int64_t row, int64_
     multiply_rows(block, a, num_rows, first_packed, k, block.b_of(step), block.sums_of(row), step > 0);
 }
 
-/// Writes the sums of at most kRows rows to C, with the bias and then the addend's rows added.
+/// Writes the sums of at most kRows rows to C, times their factor, with the bias and then the addend's rows
+/// added. Factors of 1 change no bit.
 template <class Tile, class T, class Sum>
 void write_rows(const Block<Tile>& block, int64_t first_row, const Matmul<T, Sum>& args) {
     const float* sums = block.sums_of(first_row);
     const Sum* bias = args.bias == nullptr ? nullptr : args.bias + block.column;
+    const Vector factor = set(args.factor), addend_factor = set(args.addend_factor);
     const int64_t last_row = smaller(first_row + block.kRows, block.num_rows);
     for (int64_t row = first_row; row < last_row; ++row, sums += block.kSumsStride) {
         Sum* to = args.c + (block.row + row) * args.c_stride + block.column;
@@ -102,9 +104,9 @@ void write_rows(const Block<Tile>& block, int64_t first_row, const Matmul<T, Sum
                                 ? nullptr
                                 : args.addend + (block.row + row) * args.addend_stride + block.column;
         for_each_vector(block.num_columns, [&](int64_t i, auto load, auto store) {
-            auto sum = load(sums + i);
+            Vector sum = factor * load(sums + i);
             if (bias != nullptr) sum = load(bias + i) + sum;
-            store(to + i, addend == nullptr ? sum : load(addend + i) + sum);
+            store(to + i, addend == nullptr ? sum : multiply_add(addend_factor, load(addend + i), sum));
         });
     }
 }

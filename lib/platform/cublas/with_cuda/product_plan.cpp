@@ -184,7 +184,7 @@ cublasStatus_t ProductPlan::find_algorithm(cublasLtContext* handle, size_t works
 cublasStatus_t ProductPlan::launch(cublasLtContext* handle, const Operands& operands,
                                    std::span<std::byte> workspace, CUstream_st* stream) {
     set_pointers(operands);
-    const Scalar alpha(1, problem_.type_a), beta(problem_.addend == Addend::None ? 0 : 1, problem_.type_a);
+    const Scalar alpha(operands.factor, problem_.type_a), beta(operands.addend_factor, problem_.type_a);
     return cublasLtMatmul(handle, &operation_, alpha.address(), operands.a, &a_, operands.b, &b_,
                           beta.address(), operands.c, &d_, operands.d, &d_, &algorithm_, workspace.data(),
                           workspace.size(), stream);
