@@ -19,6 +19,7 @@
 #include "ops/glu.h"
 #include "ops/matmul.h"
 #include "ops/ops_context.h"
+#include "ops/orthogonal.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sums.h"
@@ -69,6 +70,13 @@ void linear_weight(benchmark::State& state, at::ScalarType type) {
     at::Tensor sum = random({kLayer.out, kLayer.in}, at::kFloat);
     for (auto _ : state) linear_weight_gradient(sum, dy, x, /*accumulate=*/true);
     report_flops(state, kLayer.flops());
+}
+
+void newton_schulz(benchmark::State& state, at::ScalarType type) {
+    constexpr int kSteps = 5;
+    const at::Tensor x = random({kDim, kHidden}, type);
+    for (auto _ : state) benchmark::DoNotOptimize(orthogonalized(x, kSteps));
+    report_flops(state, orthogonalization_flops(kDim, kHidden, kSteps));
 }
 
 /// One thread computes its share of a product that `threads` threads divide: the first block of the grid.
@@ -279,6 +287,7 @@ constexpr std::pair<const char*, Operation> kOperations[] = {
     {"linear_input_gradient/head", linear_input<kHead>},
     {"linear_weight_gradient/up", linear_weight<kUp>},
     {"linear_weight_gradient/head", linear_weight<kHead>},
+    {"orthogonalized", newton_schulz},
     {"copy", copy},
     {"rms_norm", norm_forward},
     {"rms_norm_backward", norm_backward},

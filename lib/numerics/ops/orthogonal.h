@@ -16,8 +16,7 @@
 namespace argosy::ops {
 
 /// Returns the matrix after `steps` steps, contiguous, of the same shape and type: fp64, fp32 or bf16. A
-/// matrix of zeros stays zero. Argosy's kernels give the transpose of a
-/// matrix that is not square the same bits.
+/// matrix of zeros stays zero. Argosy's kernels give a wide matrix and its transpose the same bits.
 at::Tensor orthogonalized(const at::Tensor& matrix, int steps);
 
 /// FLOPs of orthogonalized(): 4 m^2 n + 2 m^3 for each step, where m is the smaller side.
