@@ -48,6 +48,36 @@ TEST(ArrivalModels, WhatTorchTitanPrintsOfPythonIsRead) {
     EXPECT_EQ(size_of(arrival, "rope_scaling.rope_type"), "\"llama3\"");
 }
 
+TEST(ArrivalModels, MuonBesideAdamWIsRead) {
+    const std::string head = "                pattern='.*',\n";
+    std::string text = torchtitan_printed();
+    text.replace(text.find(head), head.size(), "                pattern='tok_embeddings|output|norm',\n");
+    const std::string end = "            )\n        ],\n        implementation=";
+    const auto read = [&](const std::string& kwargs) {
+        std::string with_muon = text;
+        with_muon.replace(with_muon.find(end), end.size(),
+                          "            ),\n            ParamGroupConfig(pattern='.*', optimizer_name='Muon', "
+                          "optimizer_kwargs={" +
+                              kwargs + "})\n        ],\n        implementation=");
+        return printed(with_muon);
+    };
+    const Arrival arrival =
+        read("'lr': 0.02, 'momentum': 0.9, 'nesterov': False, 'ns_steps': 6, 'per_head': True");
+    EXPECT_EQ(arrival.count(Fate::Missing), 0) << arrival_text(arrival, {});
+    const Optimizer optimizer = read_back(arrival).optimizer;
+    EXPECT_EQ(optimizer.name, OptimizerName::Muon);
+    EXPECT_EQ(optimizer.lr, 0.02);
+    EXPECT_EQ(optimizer.beta2, 0.97);
+    EXPECT_EQ(optimizer.muon_momentum, 0.9);
+    EXPECT_FALSE(optimizer.muon_nesterov);
+    EXPECT_EQ(optimizer.muon_ns_steps, 6);
+    EXPECT_EQ(optimizer.muon_split, MuonSplit::Head);
+    EXPECT_EQ(optimizer.muon_adjust_lr, MuonAdjustLr::Original) << "PyTorch's default";
+    EXPECT_NE(arrival_text(arrival, {}).find("[[optimizer.groups]]"), std::string::npos) << "for AdamW's lr";
+    EXPECT_EQ(read_back(read("'adjust_lr_fn': 'match_rms_adamw'")).optimizer.lr, 1e-3);
+    EXPECT_EQ(read("'adjust_lr_fn': 'spectral_unclamped'").count(Fate::Missing), 1);
+}
+
 TEST(ArrivalModels, TheJsonOfTorchTitanIsRead) {
     const std::string json =
         "[titan] 2026-08-01 12:00:00,000 - root - INFO - Running with configs: {\n  \"model_spec\": {\n    "

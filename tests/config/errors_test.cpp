@@ -375,6 +375,21 @@ TEST(Errors, StatesAreFloat64IfTheWeightsAre) {
     EXPECT_EQ(with_states({"--training.dtype=bfloat16"}, "bfloat16"), "no error");
 }
 
+TEST(Errors, KeysOfMuonNeedMuon) {
+    for (const char* key : {"--optimizer.muon_momentum=0.9", "--optimizer.muon_nesterov=false",
+                            "--optimizer.muon_ns_steps=6", "--optimizer.muon_adjust_lr=original",
+                            "--optimizer.muon_ns_dtype=float32", "--optimizer.muon_split=head"}) {
+        EXPECT_NE(error_of({key}).find("set optimizer.name = Muon, or remove the key"), std::string::npos)
+            << key;
+        EXPECT_EQ(error_of({key, "--optimizer.name=Muon"}), "no error") << key;
+    }
+    EXPECT_NE(
+        error_of({"--optimizer.name=Muon", "--optimizer.muon_ns_dtype=float32", "--training.dtype=float64",
+                  "--training.mixed_precision_param=float64", "--training.mixed_precision_reduce=float64"})
+            .find("a float64 run computes all in float64"),
+        std::string::npos);
+}
+
 TEST(Errors, Float64RunsKeepTheirGradientsInFloat64) {
     const std::string key = "--training.gradient_accumulation_dtype=";
     EXPECT_EQ(error_of({key + "bfloat16"}), "no error");

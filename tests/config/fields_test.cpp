@@ -54,6 +54,7 @@ std::vector<std::string> companions(const std::string& key) {
         {"evaluation.num_fewshot", {"--evaluation.fewshot_file=examples.jsonl"}},
         {"parallelism.pipeline_parallel_layers_per_stage", {"--parallelism.pipeline_parallel_degree=4"}},
     };
+    if (key.starts_with("optimizer.muon_")) return {"--optimizer.name=Muon"};
     const auto found = table.find(key);
     return found == table.end() ? std::vector<std::string>{} : found->second;
 }

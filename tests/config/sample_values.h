@@ -53,6 +53,7 @@ inline JobConfig sample_config() {
     config.float8 = {};
     config.mx = {};
     config.training.gradient_accumulation_dtype.reset();
+    config.optimizer.muon_ns_dtype.reset();
     config.training.dataset_path.clear();
     config.checkpoint.initial_load_model_only = true;
     return config;

@@ -10,6 +10,7 @@
 #include "plan/layouts.h"
 #include "plan/rank_trace.h"
 #include "support/world.h"
+#include "train/muon.h"
 #include "train/tiny_run.h"
 #include "train/whole_norm.h"
 
@@ -34,6 +35,7 @@ const std::vector<Types> kTypes = {
     {{at::kFloat, at::kBFloat16, at::kFloat}},
     {{at::kFloat, at::kFloat, at::kFloat}},
     {{at::kFloat, at::kBFloat16, at::kFloat}, {}, {testing::whole_norm()}},
+    {{at::kFloat, at::kBFloat16, at::kFloat}, {}, {train::muon({})}},
     {{at::kDouble, at::kDouble, at::kDouble}},
     {{at::kBFloat16, at::kBFloat16, at::kFloat}, at::kBFloat16},
     {{at::kBFloat16, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true}, at::kBFloat16},
@@ -135,7 +137,8 @@ int64_t planned_peak(const testing::TinyRunOptions& run, const layout::MeshShape
         .stage_layers = run.layout.stage_layers,
         .schedule = run.layout.schedule,
         .recompute = run.recompute,
-        .num_microbatches = run.global_batch / mesh.degree(layout::kDataAxes)};
+        .num_microbatches = run.global_batch / mesh.degree(layout::kDataAxes),
+        .step = {.optimizers = run.optimizers}};
     return trace_rank(options, mesh, testing::world().rank(), *find_machine("h100")).peak.bytes;
 }
 
@@ -181,9 +184,10 @@ std::vector<Layout> pipelines() {
 TEST(PeakMemory, OfEachStageIsPlanned) {
     const ops::OpsContext tensors;
     for (const Layout& layout : pipelines()) {
-        for (const char* family : {"llama3", "olmo3", "gemma3"}) {
+        for (const std::string family : {"llama3", "llama3 with Muon", "olmo3", "gemma3"}) {
             SCOPED_TRACE(layout.name + ", " + family);
-            const testing::TinyRunOptions run = step_of(layout, family);
+            testing::TinyRunOptions run = step_of(layout, family.substr(0, family.find(' ')));
+            if (family.ends_with("Muon")) run.optimizers = {train::muon({})};
             const auto mesh = layout::resolve(layout.mesh, testing::world().size());
             EXPECT_EQ(disagreement(planned_peak(run, mesh), measured_peak(run)), "");
         }

@@ -5,10 +5,12 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <set>
 
 #include "resume/saved_run.h"
 #include "support/shared_folder.h"
 #include "support/world.h"
+#include "train/muon.h"
 #include "train/whole_norm.h"
 
 namespace argosy::testing {
@@ -57,11 +59,12 @@ class Reshard : public ::testing::TestWithParam<std::string> {
         return group.get();
     }
 
-    /// Whether the run has an optimizer of the tests, in fp64.
-    bool has_own_optimizer() const { return GetParam() == "own_optimizer"; }
+    /// Whether the run has another optimizer than AdamW, in fp64.
+    bool is_of_optimizers() const { return GetParam() == "own_optimizer" || GetParam() == "muon"; }
 
     TinyRunOptions options(const Case& on) const {
-        if (has_own_optimizer()) return {.layout = on.layout, .optimizers = {whole_norm()}};
+        if (GetParam() == "own_optimizer") return {.layout = on.layout, .optimizers = {whole_norm()}};
+        if (GetParam() == "muon") return {.layout = on.layout, .lr = 0.01, .optimizers = {train::muon({})}};
         return {.family = GetParam(), .layout = on.layout, .precision = kFloat};
     }
 
@@ -92,8 +95,8 @@ class Reshard : public ::testing::TestWithParam<std::string> {
         for (int i = 0; i < kStepsAfter; ++i) {
             const train::StepResult result = run.run().train(run.position().step + i);
             if (group->rank() != 0) continue;
-            EXPECT_NEAR(result.loss / saved.after[i].loss, 1, has_own_optimizer() ? 1e-9 : 1e-5);
-            EXPECT_NEAR(result.grad_norm / saved.after[i].grad_norm, 1, has_own_optimizer() ? 1e-9 : 1e-4);
+            EXPECT_NEAR(result.loss / saved.after[i].loss, 1, is_of_optimizers() ? 1e-9 : 1e-5);
+            EXPECT_NEAR(result.grad_norm / saved.after[i].grad_norm, 1, is_of_optimizers() ? 1e-9 : 1e-4);
         }
     }
 
@@ -102,10 +105,16 @@ class Reshard : public ::testing::TestWithParam<std::string> {
 };
 
 /// Each of the meshes loads what each saved, itself among them. With tied embeddings, whose owners are two
-/// stages, or another optimizer, the mesh after it in the list loads.
+/// stages, or the optimizer of the tests, the mesh after it in the list loads.
 TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
-    const bool next_only = GetParam() == "qwen2" || has_own_optimizer();
-    const std::vector<Case> all = cases();
+    const bool next_only = GetParam() == "qwen2" || GetParam() == "own_optimizer";
+    std::vector<Case> all = cases();
+    if (GetParam() == "muon") {
+        const std::set<std::string> six = {"one",     "tp4_kv_replicas", "fsdp8",
+                                           "pp2_zbv", "hsdp2x2_tp2",     "pp2_fsdp2_cp2"};
+        std::erase_if(all, [&](const Case& each) { return !six.contains(each.layout.name); });
+        ASSERT_EQ(all.size(), 6);
+    }
     for (size_t i = 0; i < all.size(); ++i) {
         SCOPED_TRACE("saved by " + all[i].layout.name);
         const SharedFolder folder(world());
@@ -120,7 +129,7 @@ TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Reshard, ::testing::Values("llama3", "qwen2", "own_optimizer"),
+INSTANTIATE_TEST_SUITE_P(Kinds, Reshard, ::testing::Values("llama3", "qwen2", "own_optimizer", "muon"),
                          [](const auto& family) { return family.param; });
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "ops/ops_context.h"
 #include "support/communicator_double.h"
 #include "support/world.h"
+#include "train/muon.h"
 #include "train/tiny_run.h"
 
 namespace argosy::testing {
@@ -80,6 +81,26 @@ std::vector<Case> cases() {
     }
 }
 
+struct Mode {
+    const char* name;
+    parallel::Precision precision;
+    int num_steps = kNumSteps / 3;
+    std::vector<train::OptimizerChoice> optimizers = {};
+};
+
+std::vector<Mode> modes() {
+    return {{"", {at::kFloat, at::kFloat, at::kFloat}, kNumSteps},
+            {", gradients in bf16", {at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true}},
+            {", Muon, computes in bf16",
+             {at::kFloat, at::kBFloat16, at::kFloat},
+             kNumSteps / 3,
+             {train::muon({})}},
+            {", Muon, all in bf16",
+             {at::kBFloat16, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true},
+             kNumSteps / 3,
+             {train::muon({.state = at::kBFloat16})}}};
+}
+
 /// COLLECTIVE: compares what this rank holds of each parameter with the copy of the rank that owns it.
 void expect_copies_of_the_owner(TinyRun& run) {
     const auto& parameters = run.trainer().model().parameters();
@@ -92,23 +113,27 @@ void expect_copies_of_the_owner(TinyRun& run) {
         EXPECT_EQ(difference, 0) << what << " of " << parameter.spec().name;
     };
     const auto name_of = [&](size_t i) { return parameters[i]->spec().name; };
-    for (size_t i = 0; i < parameters.size(); ++i)
+    for (size_t i = 0; i < parameters.size(); ++i) {
         expect_copy(i, parameters[i]->master(), weights.at(name_of(i)), "master");
+        const at::Tensor& compute = parameters[i]->compute();
+        const at::Tensor rounded = parameters[i]->master().to(compute.scalar_type());
+        EXPECT_EQ((compute - rounded).abs().sum().item<double>(), 0) << "compute of " << name_of(i);
+    }
     for (const auto& [name, i, tensor] : run.trainer().step().states())
         expect_copy(i, tensor, states.at(name + "/" + name_of(i)), name.c_str());
 }
 
 void expect_equal_copies(comm::Communicator& ranks) {
     for (const Case& each : cases()) {
-        for (const bool bf16_gradients : {false, true}) {
-            SCOPED_TRACE(each.layout.name + (bf16_gradients ? ", gradients in bf16" : ""));
+        for (const Mode& mode : modes()) {
+            SCOPED_TRACE(each.layout.name + mode.name);
             TinyRun run({.family = each.family,
                          .layout = each.layout,
-                         .precision = {at::kFloat, at::kFloat, at::kFloat, bf16_gradients}},
+                         .precision = mode.precision,
+                         .optimizers = mode.optimizers},
                         ranks);
             const NamedTensors initial = run.weights();
-            const int num_steps = bf16_gradients ? kNumSteps / 3 : kNumSteps;
-            for (int step = 0; step < num_steps; ++step) run.train(step);
+            for (int step = 0; step < mode.num_steps; ++step) run.train(step);
             EXPECT_GT(largest_difference(run.weights(), initial).relative, 1e-3);
             expect_copies_of_the_owner(run);
         }

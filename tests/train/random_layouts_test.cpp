@@ -15,6 +15,7 @@
 #include "parallel/own_schedule.h"
 #include "support/fuzzing.h"
 #include "support/world.h"
+#include "train/muon.h"
 #include "train/tiny_run.h"
 
 namespace argosy::testing {
@@ -28,7 +29,7 @@ using parallel::ScheduleShape;
 using parallel::StageOrder;
 
 constexpr int kNumDraws = 24;
-constexpr double kDoubleTolerance = 1e-10, kFloatTolerance = 1e-4;
+constexpr double kDoubleTolerance = 1e-10, kFloatTolerance = 1e-4, kWeightsTolerance = 1e-9;
 /// A gradient that is zero but for rounding is compared with the largest of all gradients.
 constexpr double kMinScale = 1e-3;
 
@@ -234,6 +235,7 @@ Draw draw(uint64_t seed, int max_ranks) {
     if (random.chance(25)) options.precision = {at::kFloat, at::kFloat, at::kFloat};
     options.layout.tensor = {.overlap_products = random.chance(30), .gather_logits = random.chance(20)};
     options.seed = seed;
+    if (random.chance(50)) options.optimizers = {train::muon({.by_head = random.chance(50)})};
     return draw;
 }
 
@@ -278,7 +280,7 @@ double largest_element(const NamedTensors& tensors) {
     return largest;
 }
 
-/// COLLECTIVE over the ranks of the run.
+/// The gradients, and with Muon the weights after one update. COLLECTIVE over the ranks of the run.
 void expect_gradients_of_one_rank(TinyRun& run, const TinyRunOptions& options) {
     const bool is_double = options.precision.master == at::kDouble;
     const double tolerance = is_double ? kDoubleTolerance : kFloatTolerance;
@@ -298,6 +300,11 @@ void expect_gradients_of_one_rank(TinyRun& run, const TinyRunOptions& options) {
         const double scale = std::max(min_scale, gradient.abs().max().item<double>());
         EXPECT_LE((gradients.at(name) - gradient).abs().max().item<double>() / scale, tolerance) << name;
     }
+    if (!is_double || options.optimizers.empty()) return;
+    run.update(found);
+    one.update(expected);
+    const Difference difference = largest_difference(run.weights(), one.weights());
+    EXPECT_LE(difference.relative, kWeightsTolerance) << difference.name;
 }
 
 /// COLLECTIVE over the draw's ranks. Returns whether the setting was refused, by all of them.

@@ -5,6 +5,7 @@
 
 #include "ops/ops_context.h"
 #include "train/dry_step.h"
+#include "train/muon.h"
 
 namespace argosy::testing {
 namespace {
@@ -200,6 +201,31 @@ TEST(StepBytes, OfAThreeWayMeshAreThoseOfTheStage) {
     EXPECT_EQ(recording.bytes_by_group().at("dp_shard"), both_ways((2 + 4) * kStage / 8 * 7));
     EXPECT_EQ(recording.bytes_by_group().at("pp"), both_ways(2 * kMicrobatches * kActivation / 2));
     EXPECT_EQ(whole_bytes(recording, "tp", OpKind::AllGather), kMicrobatches * 2 * 6 * kActivation);
+}
+
+// Muon's matrices travel in bf16: each once to its owner, within the owner's replica, and once back; then
+// from there to the other replicas.
+TEST(StepBytes, OfMuonAreItsMatrices) {
+    train::TrainerOptions muon = options();
+    muon.step.optimizers = {train::muon({})};
+    constexpr int64_t kMatrices = kLayers * (kBlock - 2 * kDim), kReplicas = 2, kParts = 4;
+    const std::string parts = "dp_shard x tp", copies = "dp_replicate";
+    const layout::MeshShape shape{{1, kReplicas, 2, 1, 2}};
+    int64_t exchanged = 0, sent = 0;
+    for (const int replica : {0, 1}) {
+        const auto recording = recorded(muon, shape, replica * kParts);
+        const auto without = recorded(options(), shape, replica * kParts);
+        exchanged += whole_bytes(recording, parts, OpKind::AllToAll);
+        EXPECT_EQ(whole_bytes(recording, copies, OpKind::Broadcast), 2 * kMatrices / kParts);
+        for (const auto& group : {"dp_shard", "tp"})
+            EXPECT_EQ(recording.bytes_by_group().at(group), without.bytes_by_group().at(group)) << group;
+    }
+    EXPECT_EQ(exchanged, 2 * 2 * kMatrices);
+    for (int rank = 0; rank < shape.num_ranks(); ++rank) {
+        for (const auto& [op, count] : recorded(muon, shape, rank).counts())
+            sent += op.kind == OpKind::AllToAll ? count * comm::moved_bytes(op).sent : 0;
+    }
+    EXPECT_EQ(sent, exchanged / kParts * (kParts - 1)) << "an owner has its own part";
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ void AttentionPlaces::declare_matrices(const ModelSpec& spec, int64_t layer, Uni
               wk = projection("attention.wk.weight", kv, spec.dim, kOutputs, kDefaultDeviation),
               wv = projection("attention.wv.weight", kv, spec.dim, kOutputs, kDefaultDeviation);
     wk.max_parts = wv.max_parts = spec.num_kv_heads;
+    wq.spec.num_heads = static_cast<int>(spec.num_heads);
+    wk.spec.num_heads = wv.spec.num_heads = static_cast<int>(spec.num_kv_heads);
     qkv = unit.add({wq, wk, wv}, "wq, wk, wv");
     wo = unit.add({projection("attention.wo.weight", spec.dim, q, kInputs, residual_deviation(layer))}, "wo");
     norms.declare_after(spec, "attention_post_norm.weight", unit);

@@ -75,7 +75,7 @@ void run_on_threads(void (*kernel)(const kernels::Matmul<T, Sum>&), const kernel
     });
 }
 
-/// What becomes of a sum of products: factor times the sum, + bias + addend_factor times the addend.
+/// Makes factor times a sum of products, + bias + addend_factor times the addend.
 struct Epilogue {
     at::Tensor addend = {};  // undefined, the result itself, or another matrix with dense rows
     at::Tensor bias = {};    // undefined or [columns], contiguous

@@ -112,4 +112,15 @@ void add_rounded(const at::Tensor& sum, const at::Tensor& term, bool accumulate,
     });
 }
 
+void store(const at::Tensor& into, const at::Tensor& value, const layout::SlabRows& rows, uint64_t number,
+           const RoundingKey& key) {
+    if (into.scalar_type() != at::kBFloat16) {
+        into.copy_(value);
+        return;
+    }
+    const FirstRounding zero(into.device());
+    add_rounded(into, value, /*accumulate=*/false,
+                {.key = key, .rows = rows, .first = &zero, .count = static_cast<int64_t>(number)});
+}
+
 }  // namespace argosy::ops

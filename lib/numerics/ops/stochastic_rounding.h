@@ -85,4 +85,8 @@ struct SumRounding {
 /// fp32. REQUIRES: both are contiguous.
 void add_rounded(const at::Tensor& sum, const at::Tensor& term, bool accumulate, const SumRounding& rounding);
 
+/// into = value (fp32, or of the type of `into`), rounded as rounded_stochastically() does if `into` is bf16.
+void store(const at::Tensor& into, const at::Tensor& value, const layout::SlabRows& rows, uint64_t number,
+           const RoundingKey& key);
+
 }  // namespace argosy::ops

@@ -155,6 +155,8 @@ std::vector<Setting> read_yaml(const std::string& text, const std::string& path)
 /// text is not one.
 std::vector<Setting> read_printed_python(const std::string& text, const std::string& path);
 bool is_printed_python(const std::string& text);
+/// The same settings under the names of TorchTitan's TOML files.
+std::vector<Setting> named_python(std::vector<Setting> printed);
 
 /// A scalar by YAML's rules: null (an unset value), boolean, integer, number or string, quoted or plain.
 Value yaml_scalar(std::string_view word);

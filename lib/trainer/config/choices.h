@@ -15,8 +15,17 @@ namespace argosy::config {
 enum class Switch { Off, On, Auto };
 constexpr std::array<std::string_view, 3> names_of(Switch) { return {"false", "true", "auto"}; }
 
-enum class OptimizerName { AdamW };
-constexpr std::array<std::string_view, 1> names_of(OptimizerName) { return {"AdamW"}; }
+enum class OptimizerName { AdamW, Muon };
+constexpr std::array<std::string_view, 2> names_of(OptimizerName) { return {"AdamW", "Muon"}; }
+
+/// The factor of the learning rate of a matrix, by its sizes (train/muon.h).
+enum class MuonAdjustLr { MatchRmsAdamW, Original, Spectral };
+constexpr std::array<std::string_view, 3> names_of(MuonAdjustLr) {
+    return {"match_rms_adamw", "original", "spectral"};
+}
+
+enum class MuonSplit { Projection, Head };
+constexpr std::array<std::string_view, 2> names_of(MuonSplit) { return {"projection", "head"}; }
 
 enum class DecayType { Linear, Cosine, Sqrt };
 constexpr std::array<std::string_view, 3> names_of(DecayType) { return {"linear", "cosine", "sqrt"}; }

@@ -28,6 +28,30 @@ void check_states(const JobConfig& config) {
                     name_of(*states), name_of(config.training.dtype));
 }
 
+void check_muon(const JobConfig& config) {
+    Optimizer without = config.optimizer;
+    const Optimizer standard;
+    without.muon_momentum = standard.muon_momentum;
+    without.muon_nesterov = standard.muon_nesterov;
+    without.muon_ns_steps = standard.muon_ns_steps;
+    without.muon_adjust_lr = standard.muon_adjust_lr;
+    without.muon_ns_dtype = standard.muon_ns_dtype;
+    without.muon_split = standard.muon_split;
+    if (config.optimizer.name != OptimizerName::Muon && !(without == config.optimizer)) {
+        throw UserError(
+            "a key optimizer.muon_... is set, but optimizer.name = {} has no use for it; set optimizer.name "
+            "= "
+            "Muon, or remove the key",
+            name_of(config.optimizer.name));
+    }
+    const auto& steps = config.optimizer.muon_ns_dtype;
+    if (!steps || config.training.dtype != Precision::Float64) return;
+    throw UserError(
+        "optimizer.muon_ns_dtype = {}, but training.dtype = float64: a float64 run computes all in float64; "
+        "remove the key",
+        name_of(*steps));
+}
+
 /// The optimizer computes with eps in float32, or in float64 with float64 weights. An eps of 0 there divides
 /// 0 by 0 where a weight never had a gradient.
 void check_eps(const JobConfig& config) {
@@ -61,6 +85,7 @@ void check_pure_bfloat16(const Training& training) {
 void check_number_types(const JobConfig& config) {
     check_float64(config.training);
     check_states(config);
+    check_muon(config);
     check_eps(config);
     check_gradients(config.training);
     check_pure_bfloat16(config.training);

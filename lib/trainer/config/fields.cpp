@@ -31,7 +31,8 @@ std::vector<Section> make_schema() {
                  "Matrix products that cast their operands to eight bits; the section of that name says "
                  "how.")}),
         section("optimizer", &JobConfig::optimizer, "the optimizer and its constants",
-                {key("name", &Optimizer::name, any(), "Name of the optimizer."),
+                {key("name", &Optimizer::name, any(),
+                     "Name of the optimizer; Muon is for the matrices of layers, and AdamW for all else."),
                  key("lr", &Optimizer::lr, at_least(0), "Peak learning rate, reached after the warm-up."),
                  key("beta1", &Optimizer::beta1, within_below(0, 1),
                      "Decay rate of the first moment, the running mean of the gradient."),
@@ -49,7 +50,21 @@ std::vector<Section> make_schema() {
                      "float32 or wider"),
                  key("groups", &Optimizer::groups, at_least(0),
                      "Factors of lr, or own weight_decay, by a part of names; the first that fits counts. "
-                     "[[optimizer.groups]]")}),
+                     "[[optimizer.groups]]"),
+                 key("muon_momentum", &Optimizer::muon_momentum, within_below(0, 1),
+                     "Muon: decay rate of the running mean of the gradient."),
+                 key("muon_nesterov", &Optimizer::muon_nesterov, any(),
+                     "Muon: step along the momentum plus the gradient, as if one update ahead."),
+                 key("muon_ns_steps", &Optimizer::muon_ns_steps, within(1, 100),
+                     "Muon: number of Newton-Schulz steps, which make a matrix orthogonal."),
+                 key("muon_adjust_lr", &Optimizer::muon_adjust_lr, any(),
+                     "Muon: factor of lr by a matrix's sizes (configs/OPTIMIZERS.md); the default fits AdamW's "
+                     "lr."),
+                 key("muon_ns_dtype", &Optimizer::muon_ns_dtype, among({BFloat16, Float32}),
+                     "Muon: type of its steps, also between ranks. A float64 run computes them in float64.",
+                     "bfloat16"),
+                 key("muon_split", &Optimizer::muon_split, any(),
+                     "Muon: what is one matrix of wq, wk and wv: the projection, or each head of it.")}),
         section(
             "lr_scheduler", &JobConfig::lr_scheduler,
             "the learning rate over the steps: warm-up, plateau, decay",

@@ -50,6 +50,12 @@ struct Optimizer {
     bool decay_all_parameters = false;
     std::optional<Precision> state_dtype;  // unset: float32, or float64 with training.dtype
     std::vector<ParameterGroup> groups;
+    double muon_momentum = 0.95;
+    bool muon_nesterov = true;
+    int64_t muon_ns_steps = 5;
+    MuonAdjustLr muon_adjust_lr = MuonAdjustLr::MatchRmsAdamW;
+    std::optional<Precision> muon_ns_dtype;  // unset: bfloat16, or float64 with training.dtype
+    MuonSplit muon_split = MuonSplit::Projection;
     bool operator==(const Optimizer&) const = default;
 };
 

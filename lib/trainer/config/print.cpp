@@ -28,7 +28,7 @@ std::string default_text(const Field& field) {
 }
 
 /// Longer lists of choices have a line of their own.
-constexpr std::size_t kMaxAccepted = 36;
+constexpr std::size_t kMaxAccepted = 32;
 
 struct Widths {
     std::size_t key = 0;

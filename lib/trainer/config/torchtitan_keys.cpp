@@ -34,6 +34,8 @@ constexpr const char* kFlight =
 constexpr const char* kMemory =
     "pretrain --plan says what takes a rank's memory, and so does the message of a rank that runs out of it";
 constexpr const char* kDeterminate = "recomputation repeats the same bits in any case";
+constexpr const char* kMuonTakes =
+    "Muon takes the matrices of layers, AdamW all else; compare with the pattern";
 constexpr const char* kPlan = "pretrain --plan --config F.toml --gpus N --gpu h100 runs a step without a GPU";
 
 const ForeignKey kKeys[] = {
@@ -119,7 +121,23 @@ const ForeignKey kKeys[] = {
     {"model.use_flex_attn", Rule(Nothing, "false"),
      "training.attend_across_documents = false, in any kernel"},
     {"model.attn_mask_type", Rule(Nothing, "causal"), "training.attend_across_documents = false"},
-    {"optimizer.name", ToKey, "AdamW"},
+    {"optimizer.name", ToKey, "AdamW or Muon"},
+    {"optimizer.muon.pattern", InWords, kMuonTakes},
+    {"optimizer.muon.lr", ToKey, "", "optimizer.lr"},
+    {"optimizer.muon.weight_decay", ToKey, "", "optimizer.weight_decay"},
+    {"optimizer.muon.momentum", ToKey, "", "optimizer.muon_momentum"},
+    {"optimizer.muon.nesterov", ToKey, "", "optimizer.muon_nesterov"},
+    {"optimizer.muon.ns_steps", ToKey, "", "optimizer.muon_ns_steps"},
+    {"optimizer.muon.adjust_lr_fn", Rule(ToKey, "original", "match_rms_adamw"),
+     "optimizer.muon_adjust_lr = \"spectral\" is sqrt(max(rows, columns))", "optimizer.muon_adjust_lr"},
+    {"optimizer.muon.per_head", Rule(ToKey, Word{"true", "head"}, Word{"false", "projection"}), "",
+     "optimizer.muon_split"},
+    {"optimizer.adamw.pattern", InWords, kMuonTakes},
+    {"optimizer.adamw.betas", ToKey, "", "optimizer.beta1", "optimizer.beta2"},
+    {"optimizer.adamw.eps", ToKey, "", "optimizer.eps"},
+    {"optimizer.adamw.", InWords,
+     "optimizer.lr and weight_decay are Muon's; [[optimizer.groups]] with lr_factor and weight_decay for "
+     "tok_embeddings, output and norm set AdamW's"},
     {"optimizer.implementation",
      Rule(ToKey, Word{"fused_opt_states_bf16", "bfloat16"}, Word{"fused", ""}, Word{"foreach", ""},
           Word{"for-loop", ""}),

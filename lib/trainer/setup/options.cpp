@@ -14,6 +14,7 @@
 #include "parallel/transfers.h"
 #include "setup/converters.h"
 #include "setup/number_types.h"
+#include "train/muon.h"
 
 namespace argosy::setup {
 namespace {
@@ -59,9 +60,24 @@ std::vector<train::ParameterGroup> groups_of(const config::Optimizer& optimizer,
     return groups;
 }
 
-std::optional<at::ScalarType> moments_type(const config::Optimizer& optimizer) {
-    if (!optimizer.state_dtype) return std::nullopt;
-    return scalar_type(*optimizer.state_dtype);
+std::optional<at::ScalarType> optional_type(const std::optional<config::Precision>& type) {
+    if (!type) return std::nullopt;
+    return scalar_type(*type);
+}
+
+/// The optimizers that take parameters before AdamW does.
+std::vector<train::OptimizerChoice> optimizers(const config::JobConfig& config) {
+    using enum train::MuonOptions::AdjustLr;
+    const config::Optimizer& optimizer = config.optimizer;
+    if (optimizer.name != config::OptimizerName::Muon) return {};
+    return {train::muon({.momentum = optimizer.muon_momentum,
+                         .nesterov = optimizer.muon_nesterov,
+                         .ns_steps = static_cast<int>(optimizer.muon_ns_steps),
+                         .adjust_lr = one_of(optimizer.muon_adjust_lr, {MatchRmsAdamW, Original, Spectral}),
+                         .by_head = optimizer.muon_split == config::MuonSplit::Head,
+                         .ns_dtype = optional_type(optimizer.muon_ns_dtype),
+                         .state = optional_type(optimizer.state_dtype),
+                         .seed = static_cast<uint64_t>(config.debug.seed)})};
 }
 
 parallel::Precision precision(const config::Training& training) {
@@ -248,12 +264,14 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                    {model::RecomputeMode::None, model::RecomputeMode::Selective, model::RecomputeMode::Full}),
         .num_microbatches = sizes.num_microbatches,
         .executor = {.graphs = uses_graphs(config)},
-        .step = {.max_norm = config.training.max_norm,
-                 .weight_decay = optimizer.weight_decay,
-                 .decay_all_parameters = optimizer.decay_all_parameters,
-                 .groups = groups_of(optimizer, spec),
-                 .unit_grad_norms = config.metrics.layer_grad_norms,
-                 .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, moments_type(optimizer)}}};
+        .step = {
+            .max_norm = config.training.max_norm,
+            .weight_decay = optimizer.weight_decay,
+            .decay_all_parameters = optimizer.decay_all_parameters,
+            .groups = groups_of(optimizer, spec),
+            .unit_grad_norms = config.metrics.layer_grad_norms,
+            .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optional_type(optimizer.state_dtype)},
+            .optimizers = optimizers(config)}};
     check_product_casts(config, options, mesh);
     return options;
 }

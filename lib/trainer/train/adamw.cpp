@@ -70,17 +70,6 @@ Factors factors_of(const AdamWOptions& options, const Update& update, const Opti
 /// from MKL, is not always correctly rounded.
 at::Tensor root(const at::Tensor& x) { return x.to(at::kDouble).sqrt().to(x.scalar_type()); }
 
-/// Writes `value` to `into`, rounded stochastically if `into` is bf16.
-void store(const at::Tensor& into, const at::Tensor& value, Rounded what, const OptimizedParameter& parameter,
-           const Factors& factors) {
-    if (into.scalar_type() != at::kBFloat16) {
-        into.copy_(value);
-        return;
-    }
-    const RoundingKey key = ops::rounding_key(factors.seed, parameter.name, what);
-    into.copy_(ops::rounded_stochastically(value, parameter.rows, factors.number, key));
-}
-
 /// The definition of the update.
 void update_by_operations(const ParameterUpdate& one) {
     // 1. scale the gradient
@@ -95,9 +84,13 @@ void update_by_operations(const ParameterUpdate& one) {
     const at::Tensor weights =
         widened(parameter.weights) * factors.decay_factor - direction * factors.step_size;
     // 4. round and store; the compute copy is made from the rounded weights
-    store(moments.first, first, Rounded::FirstMoment, parameter, factors);
-    store(moments.second, second, Rounded::SecondMoment, parameter, factors);
-    store(parameter.weights, weights, Rounded::Weight, parameter, factors);
+    const auto store = [&](const at::Tensor& into, const at::Tensor& value, Rounded what) {
+        const RoundingKey key = ops::rounding_key(one.factors.seed, one.parameter.name, what);
+        ops::store(into, value, one.parameter.rows, one.factors.number, key);
+    };
+    store(moments.first, first, Rounded::FirstMoment);
+    store(moments.second, second, Rounded::SecondMoment);
+    store(parameter.weights, weights, Rounded::Weight);
     if (!parameter.compute.is_same(parameter.weights)) parameter.compute.copy_(parameter.weights);
 }
 

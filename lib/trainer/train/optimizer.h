@@ -24,7 +24,7 @@ struct OptimizedParameter {
     at::Tensor gradient;      // fp64 for fp64 weights, else fp32 or bf16
     double weight_decay = 0;  // the share of the weights that an update with a learning rate of 1 takes away
     double lr_factor = 1;     // of the learning rate
-    layout::ParameterKind kind = layout::ParameterKind::Matrix;
+    const layout::ParamSpec* spec = nullptr;  // of the whole parameter
     /// Exactly one of the ranks with the same elements counts them in norms. For a tied table on two pipeline
     /// ranks that is one of the first.
     bool owned = true;
@@ -57,7 +57,7 @@ class Optimizer {
 };
 
 /// Chooses the parameters of an optimizer and makes it, also on a rank that has none of them. REQUIRES:
-/// `takes` decides by name and kind, as on every rank. `mesh` outlives the optimizer.
+/// `takes` decides by the spec, as on every rank. `mesh` outlives the optimizer.
 struct OptimizerChoice {
     std::function<bool(const OptimizedParameter&)> takes;
     std::function<std::unique_ptr<Optimizer>(std::vector<OptimizedParameter> parameters, comm::Mesh& mesh)>

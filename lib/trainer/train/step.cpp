@@ -25,7 +25,7 @@ OptimizedParameter optimized(parallel::ShardedParameter& parameter, const StepOp
         .compute = parameter.scale().defined() ? parameter.master() : parameter.compute(),
         .gradient = parameter.gradient().sum,
         .weight_decay = decays ? options.weight_decay : 0,
-        .kind = spec.kind,
+        .spec = &spec,
         .owned = parameter.owned()};
     const auto group = std::ranges::find_if(options.groups, [&](const ParameterGroup& each) {
         return spec.name.find(each.part) != std::string::npos;

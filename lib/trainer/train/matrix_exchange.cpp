@@ -1,0 +1,227 @@
+#include "train/matrix_exchange.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "ops/work.h"
+
+namespace argosy::train {
+namespace {
+
+using layout::Axis;
+using layout::AxisSet;
+
+/// The axes whose ranks hold the parts of a replica of the model; with one tensor rank those of the shards,
+/// which have a group already.
+AxisSet axes_of_parts(const std::vector<MatrixExchange::Matrix>& matrices, const layout::MeshShape& mesh) {
+    AxisSet axes = {Axis::Shard, Axis::Context};
+    if (mesh.degree(Axis::Tensor) > 1) axes.add(Axis::Tensor);
+    for (const auto& matrix : matrices) {
+        for (const layout::Cut& cut : matrix.spec->cuts) axes.add(cut.axes);
+    }
+    return axes;
+}
+
+/// The axes whose ranks hold the same parts: replicas, unless shards lie over them.
+AxisSet axes_of_copies(const std::vector<MatrixExchange::Matrix>& matrices, const layout::MeshShape& mesh) {
+    return axes_of_parts(matrices, mesh).has(Axis::Replicate) ? AxisSet() : AxisSet(Axis::Replicate);
+}
+
+std::vector<layout::Coordinates> coordinates_of(const layout::MeshShape& shape,
+                                                const std::vector<int>& ranks) {
+    std::vector<layout::Coordinates> coordinates;
+    for (const int rank : ranks) coordinates.push_back(shape.coordinates(rank));
+    return coordinates;
+}
+
+/// The elements of a slab within its whole matrix.
+at::Tensor view_of(at::Tensor whole, const layout::Slab& slab) {
+    for (int64_t dim = 0; dim < whole.dim(); ++dim)
+        whole = whole.narrow(dim, slab.offset[dim], slab.size[dim]);
+    return whole;
+}
+
+/// Copies a part of a matrix to or from a buffer.
+void copy(const at::Tensor& to, const at::Tensor& from) {
+    ops::note_pass({from, to});
+    to.copy_(from.view(to.sizes()));
+}
+
+int64_t sum_of(const std::vector<int64_t>& sizes) {
+    return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+}
+
+}  // namespace
+
+std::vector<Owned> divide_over_owners(std::span<const double> costs, int num_ranks) {
+    // 1. the costliest matrix that is left goes to the rank with the smallest sum
+    std::vector<size_t> order(costs.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::greater(), [&](size_t matrix) { return costs[matrix]; });
+    std::vector<double> sums(num_ranks, 0);
+    std::vector<std::vector<size_t>> of_rank(num_ranks);
+    for (const size_t matrix : order) {
+        const auto least = std::ranges::min_element(sums) - sums.begin();
+        sums[least] += costs[matrix];
+        of_rank[least].push_back(matrix);
+    }
+    // 2. the wave w has the matrix w of each rank
+    std::vector<Owned> waves(std::ranges::max(of_rank, {}, &std::vector<size_t>::size).size(),
+                             Owned(num_ranks));
+    for (int rank = 0; rank < num_ranks; ++rank) {
+        for (size_t wave = 0; wave < of_rank[rank].size(); ++wave) waves[wave][rank] = of_rank[rank][wave];
+    }
+    return waves;
+}
+
+MatrixExchange::MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarType type, comm::Mesh& mesh)
+    : tensors_(at::TensorOptions(mesh.device()).dtype(type)),
+      mesh_(mesh),
+      parts_(mesh.group(axes_of_parts(matrices, mesh.shape()))),
+      copies_(mesh.group(axes_of_copies(matrices, mesh.shape()))),
+      coordinates_(coordinates_of(
+          mesh.shape(), mesh.shape().group(mesh.world().rank(), axes_of_parts(matrices, mesh.shape())))) {
+    std::vector<double> costs;
+    for (const Matrix& matrix : matrices) {
+        specs_.push_back(matrix.spec);
+        costs.push_back(matrix.cost);
+    }
+    waves_ = divide_over_owners(costs, parts_.size() * copies_.size());
+}
+
+void MatrixExchange::run(const Visitor& visitor) {
+    if (waves_.empty()) return;
+    const size_t last = waves_.size() - 1;
+    Arriving next = gather(0, visitor), returned, spreading;
+    for (size_t wave = 0; wave <= last; ++wave) {
+        Arriving gathered = std::move(next);
+        if (wave < last) next = gather(wave + 1, visitor);
+        gathered.pending.wait();
+        const at::Tensor result = compute(wave, gathered, visitor);
+        if (wave > 1) apply(wave - 2, std::move(spreading), visitor);
+        if (wave > 0) spreading = spread(wave - 1, std::move(returned));
+        returned = give_back(wave, result);
+    }
+    if (last > 0) apply(last - 1, std::move(spreading), visitor);
+    apply(last, spread(last, std::move(returned)), visitor);
+}
+
+/// Starts to send the parts of a wave's matrices to their owners.
+MatrixExchange::Arriving MatrixExchange::gather(size_t wave, const Visitor& visitor) {
+    Outgoing outgoing(parts_.size());
+    for (int rank = 0; rank < parts_.size(); ++rank) {
+        if (own(wave) && is_source(*own(wave), rank, parts_.rank()))
+            outgoing.received[rank] = part_size(*own(wave), rank);
+        const auto matrix = owned(wave, copies_.rank(), rank);
+        if (!matrix) continue;
+        outgoing.total += layout::num_elements(specs_[*matrix]->shape);
+        if (is_source(*matrix, parts_.rank(), rank))
+            outgoing.sent[rank] = visitor.part(*matrix).narrow(0, 0, slab(*matrix, parts_.rank()).size[0]);
+    }
+    return send(outgoing);
+}
+
+/// Returns the result of this rank's matrix, if it owns one.
+at::Tensor MatrixExchange::compute(size_t wave, const Arriving& gathered, const Visitor& visitor) {
+    const auto matrix = own(wave);
+    if (!matrix) return {};
+    const at::Tensor whole = at::empty(specs_[*matrix]->shape, tensors_);
+    int64_t begin = 0;
+    for (int rank = 0; rank < parts_.size(); ++rank) {
+        if (!is_source(*matrix, rank, parts_.rank())) continue;
+        const at::Tensor part = view_of(whole, slab(*matrix, rank));
+        copy(part, gathered.tensors[0].narrow(0, begin, part.numel()));
+        begin += part.numel();
+    }
+    return visitor.compute(*matrix, whole);
+}
+
+/// Starts to send each rank of the replica its parts of the results.
+MatrixExchange::Arriving MatrixExchange::give_back(size_t wave, const at::Tensor& result) {
+    Outgoing outgoing(parts_.size());
+    for (int rank = 0; rank < parts_.size(); ++rank) {
+        if (result.defined()) outgoing.sent[rank] = view_of(result, slab(*own(wave), rank));
+        const auto matrix = owned(wave, copies_.rank(), rank);
+        if (!matrix) continue;
+        outgoing.received[rank] = part_size(*matrix, parts_.rank());
+        outgoing.total += layout::num_elements(specs_[*matrix]->shape) * num_copies_of_part(*matrix);
+    }
+    return send(outgoing);
+}
+
+MatrixExchange::Arriving MatrixExchange::send(const Outgoing& outgoing) {
+    comm::Parts sizes{.received = outgoing.received, .total = outgoing.total};
+    for (const at::Tensor& part : outgoing.sent) sizes.sent.push_back(part.defined() ? part.numel() : 0);
+    const at::Tensor in = empty(sum_of(sizes.sent)), out = empty(sum_of(sizes.received));
+    for (int64_t begin = 0; const at::Tensor& part : outgoing.sent) {
+        if (!part.defined()) continue;
+        copy(in.narrow(0, begin, part.numel()).view(part.sizes()), part);
+        begin += part.numel();
+    }
+    return {parts_.submit({.kind = comm::OpKind::AllToAll, .out = out, .in = in, .parts = std::move(sizes)}),
+            {out}};
+}
+
+/// Starts to send the parts that came back in this replica to the others.
+MatrixExchange::Arriving MatrixExchange::spread(size_t wave, Arriving returned) {
+    if (copies_.size() == 1) return returned;
+    returned.pending.wait();
+    Arriving spread;
+    std::vector<comm::Op> ops;
+    for (int replica = 0; replica < copies_.size(); ++replica) {
+        int64_t size = 0;
+        for (int rank = 0; rank < parts_.size(); ++rank) {
+            if (const auto matrix = owned(wave, replica, rank)) size += part_size(*matrix, parts_.rank());
+        }
+        spread.tensors.push_back(replica == copies_.rank() ? returned.tensors[0] : empty(size));
+        if (size == 0) continue;
+        ops.push_back({.kind = comm::OpKind::Broadcast, .out = spread.tensors.back(), .peer = replica});
+    }
+    spread.pending = copies_.submit(ops);
+    return spread;
+}
+
+void MatrixExchange::apply(size_t wave, Arriving spread, const Visitor& visitor) {
+    spread.pending.wait();
+    for (int replica = 0; replica < copies_.size(); ++replica) {
+        int64_t begin = 0;
+        for (int rank = 0; rank < parts_.size(); ++rank) {
+            const auto matrix = owned(wave, replica, rank);
+            if (!matrix) continue;
+            const layout::Slab own_part = slab(*matrix, parts_.rank());
+            const int64_t size = own_part.num_elements();
+            visitor.apply(*matrix, spread.tensors[replica].narrow(0, begin, size).view(own_part.size));
+            begin += size;
+        }
+    }
+}
+
+std::optional<size_t> MatrixExchange::owned(size_t wave, int replica, int rank) const {
+    return waves_[wave][replica * parts_.size() + rank];
+}
+
+std::optional<size_t> MatrixExchange::own(size_t wave) const {
+    return owned(wave, copies_.rank(), parts_.rank());
+}
+
+layout::Slab MatrixExchange::slab(size_t matrix, int rank) const {
+    return layout::slab_of(*specs_[matrix], mesh_.shape(), coordinates_[rank]);
+}
+
+bool MatrixExchange::is_source(size_t matrix, int rank, int owner) const {
+    const auto share = [&](int of) {
+        return layout::share_of(*specs_[matrix], mesh_.shape(), coordinates_[of]).index;
+    };
+    return share(rank) == share(owner);
+}
+
+int MatrixExchange::num_copies_of_part(size_t matrix) const {
+    return layout::share_of(*specs_[matrix], mesh_.shape(), coordinates_[0]).count / copies_.size();
+}
+
+at::Tensor MatrixExchange::empty(int64_t size) const { return at::empty({size}, tensors_); }
+
+}  // namespace argosy::train

@@ -1,0 +1,158 @@
+#include "train/muon.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "base/error.h"
+#include "ops/numerics.h"
+#include "ops/orthogonal.h"
+#include "ops/stochastic_rounding.h"
+#include "ops/work.h"
+
+namespace argosy::train {
+namespace {
+
+/// The matrices of a parameter that are made orthogonal, one below the other, all of the same size.
+struct Blocks {
+    int count;
+    int64_t rows, columns;
+};
+
+Blocks blocks_of(const layout::ParamSpec& spec, const MuonOptions& options) {
+    ARGOSY_CHECK(spec.shape.size() == 2, "{} is no matrix", spec.name);
+    const int count = options.by_head ? spec.num_heads : 1;
+    return {count, spec.shape[0] / count, spec.shape[1]};
+}
+
+double lr_factor(const Blocks& blocks, MuonOptions::AdjustLr kind) {
+    const auto rows = static_cast<double>(blocks.rows), columns = static_cast<double>(blocks.columns);
+    switch (kind) {
+        case MuonOptions::AdjustLr::MatchRmsAdamW:
+            return 0.2 * std::sqrt(std::max(rows, columns));
+        case MuonOptions::AdjustLr::Original:
+            return std::sqrt(std::max(1.0, rows / columns));
+        case MuonOptions::AdjustLr::Spectral:
+            return std::sqrt(std::max(rows, columns));
+    }
+    return 1;
+}
+
+/// The type of the steps. A rank without matrices exchanges none, so its type does not matter.
+at::ScalarType type_of_steps(const MuonOptions& options, const std::vector<OptimizedParameter>& parameters) {
+    const bool wide = !parameters.empty() && parameters[0].weights.scalar_type() == at::kDouble;
+    return wide ? at::kDouble : options.ns_dtype.value_or(at::kBFloat16);
+}
+
+at::Tensor scaled_gradient(const OptimizedParameter& parameter, const Update& update) {
+    const at::Tensor gradient = ops::widened(parameter.gradient) * update.gradient_factor;
+    ops::note_pass({parameter.gradient, gradient});
+    return gradient;
+}
+
+std::vector<MatrixExchange::Matrix> matrices_of(const MuonOptions& options,
+                                                const std::vector<OptimizedParameter>& parameters) {
+    std::vector<MatrixExchange::Matrix> matrices;
+    for (const OptimizedParameter& parameter : parameters) {
+        const Blocks blocks = blocks_of(*parameter.spec, options);
+        matrices.push_back(
+            {parameter.spec,
+             blocks.count * ops::orthogonalization_flops(blocks.rows, blocks.columns, options.ns_steps)});
+    }
+    return matrices;
+}
+
+}  // namespace
+
+Muon::Muon(const MuonOptions& options, std::vector<OptimizedParameter> parameters, comm::Mesh& mesh)
+    : options_(options),
+      parameters_(std::move(parameters)),
+      ns_dtype_(type_of_steps(options, parameters_)),
+      exchange_(matrices_of(options, parameters_), ns_dtype_, mesh) {
+    for (const OptimizedParameter& parameter : parameters_) {
+        const at::ScalarType wide = ops::accumulation_type(parameter.weights.scalar_type());
+        const at::ScalarType type = options.state.value_or(wide);
+        ARGOSY_CHECK((wide == at::kDouble) == (type == at::kDouble), "{} with a momentum of {}",
+                     parameter.name, toString(type));
+        momenta_.push_back(at::zeros_like(parameter.weights, type));
+    }
+}
+
+void Muon::update(const Update& update) {
+    for (size_t i = 0; i < parameters_.size(); ++i) add_gradient(i, update);
+    exchange_.run({.part = [&](size_t i) { return direction(i, update); },
+                   .compute = [&](size_t i, const at::Tensor& whole) { return orthogonal(i, whole); },
+                   .apply = [&](size_t i, const at::Tensor& part) { step(i, part, update); }});
+}
+
+/// Moves the momentum towards the gradient.
+void Muon::add_gradient(size_t i, const Update& update) const {
+    const OptimizedParameter& parameter = parameters_[i];
+    const at::Tensor gradient = scaled_gradient(parameter, update), &momentum = momenta_[i];
+    ops::note_pass({momentum, momentum, gradient});
+    if (momentum.scalar_type() == gradient.scalar_type()) {
+        momentum.lerp_(gradient, 1 - options_.momentum);
+        return;
+    }
+    const at::Tensor wide = ops::widened(momentum).lerp_(gradient, 1 - options_.momentum);
+    ops::note_pass({wide, wide, momentum});
+    const ops::RoundingKey key = ops::rounding_key(options_.seed, parameter.name, ops::Rounded::FirstMoment);
+    ops::store(momentum, wide, parameter.rows, static_cast<uint64_t>(update.number), key);
+}
+
+/// Returns this rank's part of the matrix to make orthogonal.
+at::Tensor Muon::direction(size_t i, const Update& update) const {
+    const at::Tensor momentum = ops::widened(momenta_[i]);
+    if (!options_.nesterov) return momentum.to(ns_dtype_);
+    const at::Tensor direction = scaled_gradient(parameters_[i], update).lerp_(momentum, options_.momentum);
+    ops::note_pass({direction, momentum, direction});
+    return direction.to(ns_dtype_);
+}
+
+at::Tensor Muon::orthogonal(size_t i, const at::Tensor& direction) const {
+    const Blocks blocks = blocks_of(*parameters_[i].spec, options_);
+    if (blocks.count == 1) return ops::orthogonalized(direction, options_.ns_steps);
+    std::vector<at::Tensor> results;
+    for (const at::Tensor& block : direction.split(blocks.rows))
+        results.push_back(ops::orthogonalized(block, options_.ns_steps));
+    return at::cat(results);
+}
+
+/// Decays the weights and steps against the orthogonal direction.
+void Muon::step(size_t i, const at::Tensor& orthogonal, const Update& update) const {
+    const OptimizedParameter& parameter = parameters_[i];
+    const auto rows_of = [&](const at::Tensor& x) { return x.narrow(0, 0, orthogonal.size(0)); };
+    const at::Tensor own = rows_of(parameter.weights);  // without the rows that pad a shard
+    const double lr = update.lr * parameter.lr_factor;
+    const double size = lr * lr_factor(blocks_of(*parameter.spec, options_), options_.adjust_lr);
+    const at::Tensor weights =
+        (ops::widened(own) * (1 - lr * parameter.weight_decay)).sub_(ops::widened(orthogonal), size);
+    const ops::RoundingKey key = ops::rounding_key(options_.seed, parameter.name, ops::Rounded::Weight);
+    ops::store(own, weights, parameter.rows, static_cast<uint64_t>(update.number), key);
+    if (!parameter.compute.is_same(parameter.weights)) rows_of(parameter.compute).copy_(own);
+    ops::note_pass({own, weights});                                   // the decay
+    ops::note_pass({orthogonal, weights, weights, weights});          // widened, and the step
+    ops::note_pass({weights, own, own, rows_of(parameter.compute)});  // the copies
+}
+
+std::vector<State> Muon::states() const {
+    std::vector<State> states;
+    for (size_t i = 0; i < momenta_.size(); ++i) states.push_back({"momentum", i, momenta_[i]});
+    return states;
+}
+
+OptimizerChoice muon(const MuonOptions& options) {
+    return {[](const OptimizedParameter& parameter) {
+                return parameter.spec->kind == layout::ParameterKind::Matrix;
+            },
+            [options](std::vector<OptimizedParameter> parameters, comm::Mesh& mesh) {
+                return std::make_unique<Muon>(options, std::move(parameters), mesh);
+            }};
+}
+
+}  // namespace argosy::train

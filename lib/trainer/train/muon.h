@@ -1,0 +1,62 @@
+// Muon for the matrices of layers, as torch.optim.Muon computes it: the momentum of the gradient is made
+// orthogonal (its singular values about 1) by Newton-Schulz steps, and the weights step along it. The steps
+// need the whole matrix, which one rank makes whole (matrix_exchange.h). Momentum and weights are updated
+// where their parts are.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "train/matrix_exchange.h"
+#include "train/optimizer.h"
+
+namespace argosy::train {
+
+struct MuonOptions {
+    /// The factor of the learning rate of a matrix with r rows and c columns.
+    enum class AdjustLr {
+        MatchRmsAdamW,  // 0.2 sqrt(max(r, c)): updates are as large as AdamW's
+        Original,       // sqrt(max(1, r / c))
+        Spectral,       // sqrt(max(r, c))
+    };
+
+    double momentum = 0.95;
+    bool nesterov = true;
+    int ns_steps = 5;
+    AdjustLr adjust_lr = AdjustLr::MatchRmsAdamW;
+    bool by_head = false;  // the rows of a head of q, k or v are a matrix of their own
+    /// The type of the Newton-Schulz steps, in which matrices travel. None: bf16, or fp64 for fp64 weights.
+    std::optional<at::ScalarType> ns_dtype = {};
+    std::optional<at::ScalarType> state = {};  // the momentum's; none: the accumulation type of the weights
+    uint64_t seed = 0;                         // of stochastic rounding
+};
+
+class Muon : public Optimizer {
+  public:
+    /// COLLECTIVE over the ranks of the same pipeline stage. REQUIRES: `parameters` are matrices of layers,
+    /// all of one type.
+    Muon(const MuonOptions& options, std::vector<OptimizedParameter> parameters, comm::Mesh& mesh);
+
+    void update(const Update& update) override;
+    std::vector<State> states() const override;  // "momentum" of each parameter
+
+  private:
+    void add_gradient(size_t i, const Update& update) const;
+    at::Tensor direction(size_t i, const Update& update) const;
+    at::Tensor orthogonal(size_t i, const at::Tensor& direction) const;
+    void step(size_t i, const at::Tensor& orthogonal, const Update& update) const;
+
+    MuonOptions options_;
+    std::vector<OptimizedParameter> parameters_;
+    at::ScalarType ns_dtype_;
+    std::vector<at::Tensor> momenta_;
+    MatrixExchange exchange_;
+};
+
+/// Gives the matrices of layers to Muon.
+OptimizerChoice muon(const MuonOptions& options);
+
+}  // namespace argosy::train
