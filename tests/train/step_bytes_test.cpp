@@ -3,7 +3,11 @@
 // the axis.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "ops/ops_context.h"
+#include "ops/work.h"
 #include "train/dry_step.h"
 #include "train/muon.h"
 
@@ -201,6 +205,30 @@ TEST(StepBytes, OfAThreeWayMeshAreThoseOfTheStage) {
     EXPECT_EQ(recording.bytes_by_group().at("dp_shard"), both_ways((2 + 4) * kStage / 8 * 7));
     EXPECT_EQ(recording.bytes_by_group().at("pp"), both_ways(2 * kMicrobatches * kActivation / 2));
     EXPECT_EQ(whole_bytes(recording, "tp", OpKind::AllGather), kMicrobatches * 2 * 6 * kActivation);
+}
+
+double flops_of_update(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank) {
+    const ops::OpsContext tensors;
+    comm::Recording recording;
+    train::DryRank dry(options, shape, rank, recording);
+    train::Step& step = dry.trainer().step();
+    const train::StepTotals totals = step.forward_backward(dry.batch());
+    double flops = 0;
+    const ops::WorkObserver observer([&](const ops::Work& work) { flops += work.flops; });
+    step.update(totals, /*lr=*/1e-3);
+    return flops;
+}
+
+// Plans are made of the rank with the last part of the sequence.
+TEST(StepBytes, NoRankHasMoreOfMuonsWorkThanThePlannedOne) {
+    train::TrainerOptions muon = options();
+    muon.step.optimizers = {train::muon({})};
+    const layout::MeshShape shape{{1, 1, 1, 8, 4}};
+    std::vector<double> flops;
+    for (int rank = 0; rank < shape.num_ranks(); ++rank) flops.push_back(flops_of_update(muon, shape, rank));
+    const int planned = shape.rank({0, 0, 0, 7, 0});
+    EXPECT_EQ(flops[planned], std::ranges::max(flops));
+    EXPECT_GT(flops[planned], std::ranges::min(flops)) << "56 matrices on 32 ranks";
 }
 
 // Muon's matrices travel in bf16: each once to its owner, within the owner's replica, and once back; then

@@ -37,6 +37,13 @@ std::vector<layout::Coordinates> coordinates_of(const layout::MeshShape& shape,
     return coordinates;
 }
 
+/// The costliest matrices go to the rank with the last part of the sequence, of which plans are made.
+int first_owner(const layout::MeshShape& mesh, AxisSet axes) {
+    layout::Coordinates last{};
+    last[static_cast<int>(Axis::Context)] = mesh.degree(Axis::Context) - 1;
+    return mesh.index(last, axes);
+}
+
 /// The elements of a slab within its whole matrix.
 at::Tensor view_of(at::Tensor whole, const layout::Slab& slab) {
     for (int64_t dim = 0; dim < whole.dim(); ++dim)
@@ -90,6 +97,9 @@ MatrixExchange::MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarTy
         costs.push_back(matrix.cost);
     }
     waves_ = divide_over_owners(costs, parts_.size() * copies_.size());
+    for (Owned& wave : waves_)
+        std::ranges::rotate(wave,
+                            wave.end() - first_owner(mesh.shape(), axes_of_parts(matrices, mesh.shape())));
 }
 
 void MatrixExchange::run(const Visitor& visitor) {
