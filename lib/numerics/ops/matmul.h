@@ -74,8 +74,7 @@ void linear_weight_gradient(at::Tensor& out, const Operand& dy, const Operand& x
 
 /// out = factor a b + addend_factor addend, as torch.addmm(). If there are kernels for a, the result is
 /// rounded once. `out` is contiguous, of the type of a and b, and shares no memory with them. `addend` is
-/// undefined, `out` itself, or another matrix of out's shape and type, and is not read if its
-/// factor is 0.
+/// undefined, `out` itself, or another matrix of out's shape and type, and is not read if its factor is 0.
 void write_scaled_product(const at::Tensor& out, double factor, const at::Tensor& a, const at::Tensor& b,
                           double addend_factor = 0, const at::Tensor& addend = {});
 

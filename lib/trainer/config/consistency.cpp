@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "config/schema.h"
 
 namespace argosy::config {
 namespace {
@@ -29,20 +30,14 @@ void check_states(const JobConfig& config) {
 }
 
 void check_muon(const JobConfig& config) {
-    Optimizer without = config.optimizer;
-    const Optimizer standard;
-    without.muon_momentum = standard.muon_momentum;
-    without.muon_nesterov = standard.muon_nesterov;
-    without.muon_ns_steps = standard.muon_ns_steps;
-    without.muon_adjust_lr = standard.muon_adjust_lr;
-    without.muon_ns_dtype = standard.muon_ns_dtype;
-    without.muon_split = standard.muon_split;
-    if (config.optimizer.name != OptimizerName::Muon && !(without == config.optimizer)) {
+    for (const Field& field : find_section("optimizer")->fields) {
+        if (config.optimizer.name == OptimizerName::Muon || !field.name.starts_with("muon_") ||
+            field.get(config) == field.get(JobConfig{}))
+            continue;
         throw UserError(
-            "a key optimizer.muon_... is set, but optimizer.name = {} has no use for it; set optimizer.name "
-            "= "
-            "Muon, or remove the key",
-            name_of(config.optimizer.name));
+            "{} is set, but optimizer.name = {} has no use for it; set optimizer.name = Muon, or remove the "
+            "key",
+            field.key, name_of(config.optimizer.name));
     }
     const auto& steps = config.optimizer.muon_ns_dtype;
     if (!steps || config.training.dtype != Precision::Float64) return;
