@@ -160,6 +160,11 @@ struct Run {
         return observe::ValidationMetrics{result->loss, result->num_tokens};
     }
 
+    static std::optional<observe::StepMetrics::Scores> scores_of(const train::StepResult& result) {
+        if (!result.scores) return {};
+        return observe::StepMetrics::Scores{result.scores->bound, result.scores->num_too_large};
+    }
+
     std::vector<observe::TaskMetrics> evaluate() {
         return due(config.evaluation.freq) ? evaluation.run(stop) : std::vector<observe::TaskMetrics>{};
     }
@@ -177,6 +182,7 @@ struct Run {
                                         .skipped_updates = guard.num_skipped(),
                                         .seconds_allowed = limits.seconds_left(),
                                         .layer_grad_norms = result.unit_grad_norms,
+                                        .scores = scores_of(result),
                                         .validation = validated,
                                         .evaluation = evaluated,
                                         .baseline_tokens_per_second = baseline.tokens_per_second(),

@@ -1,6 +1,8 @@
 // A valid value for each key of the table; it differs from the default if the key accepts a second value.
 #pragma once
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "config/schema.h"
 
@@ -16,7 +18,7 @@ inline Value sample_value(const Field& field) {
         case ValueType::Integer:
             return int64_t{4};
         case ValueType::Number:
-            return 0.1 + 0.2;  // needs all 17 digits
+            return std::max(0.1 + 0.2, field.limits.range.min + 0.1);  // 0.1 + 0.2 needs all 17 digits
         case ValueType::String:
             return "a \"b\" \\ # c=d\t\x01\x7f \xc3\xa9 'e'";
         case ValueType::Choice:

@@ -195,6 +195,14 @@ TEST(JsonLine, HasTheNormsOfUnitsInOrderOnRequest) {
         << text;
 }
 
+TEST(JsonLine, HasTheScoresIfTheyAreClipped) {
+    StepMetrics metrics = sample_step(1);
+    EXPECT_FALSE(json::parse(json_line(metrics, sample_job())).contains("attention_scores"));
+    metrics.scores = {112.5, 3};
+    const std::string text = json_line(metrics, sample_job());
+    EXPECT_TRUE(text.ends_with(R"("attention_scores":{"bound":112.5,"heads_too_large":3}})")) << text;
+}
+
 TEST(JsonLine, SaysIfUtilisationIsUnknownOrMeasured) {
     json line = json::parse(json_line(sample_step(1), sample_job(PeakSource::None)));
     EXPECT_TRUE(line["mfu_causal"].is_null());

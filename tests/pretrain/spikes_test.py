@@ -1,6 +1,7 @@
 """Updates that are skipped because loss or gradient norm are outliers. The corpus is one pattern with noise in some
 steps; samples are in file order, so the steps with noise are known."""
 import json
+import math
 import random
 
 import run
@@ -92,7 +93,10 @@ class Spikes(run.PretrainTest):
         self.assertEqual([line["samples"] for line in lines], [[4, 5, 6, 7], [8, 9, 10, 11]])
 
     def test_norms_of_layers_sum_to_the_whole_norm(self):
-        for step in self.steps_of(2, **self.settings(training__steps=2)):
+        for step in self.steps_of(2, **self.settings(training__steps=2, optimizer__qk_clip=20)):
+            scores = step["attention_scores"]
+            self.assertEqual(scores["heads_too_large"], 0)
+            self.assertAlmostEqual(scores["bound"], math.log(SEQ_LEN), delta=1)  # scores begin near 0
             norms = step["layer_grad_norms"]
             self.assertEqual(list(norms), ["embedding", "layers.0", "layers.1", "layers.2", "layers.3", "head"])
             whole = sum(norm**2 for norm in norms.values())**0.5

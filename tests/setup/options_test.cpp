@@ -255,6 +255,16 @@ TEST(TrainerOptions, GroupsNameParameters) {
                  "optimizer.groups has the part nrom, which is in no parameter's name");
 }
 
+TEST(TrainerOptions, QkClipIsForModelsWithoutQkNorm) {
+    JobConfig config;
+    EXPECT_EQ(options_of(config).step.qk_clip, std::nullopt);
+    config.optimizer.qk_clip = 100;
+    EXPECT_EQ(options_of(config).step.qk_clip, 100);
+    config.model.name = "qwen3";
+    config.model.flavor = "0.6B";
+    EXPECT_ERROR(options_of(config), UserError, "optimizer.qk_clip = 100 shrinks wq and wk", "remove the key");
+}
+
 TEST(TrainerOptions, NumberTypes) {
     JobConfig config;
     EXPECT_EQ(options_of(config).model.precision.master, at::kFloat);

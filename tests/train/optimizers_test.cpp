@@ -2,6 +2,7 @@
 // rank does.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace argosy::testing {
 namespace {
 
 constexpr int kNumSteps = 4;
+constexpr double kTolerance = 1e-9;
 
 struct Trained {
     std::vector<train::StepResult> steps;
@@ -38,16 +40,24 @@ std::vector<Kind> kinds() {
     using enum train::MuonOptions::AdjustLr;
     return {{"own", {.lr = 0.1, .optimizers = {whole_norm()}}},
             {"muon", {.lr = 0.01, .optimizers = {train::muon({})}}},
+            {"qk_clip", {.lr = 0.01, .optimizers = {train::muon({})}, .qk_clip = 2.495}},
             {"muon_by_head",
              {.family = "qwen3",
               .lr = 0.01,
               .optimizers = {train::muon({.nesterov = false, .adjust_lr = Original, .by_head = true})}}}};
 }
 
+void expect_same(const std::optional<train::Scores>& found, const std::optional<train::Scores>& expected) {
+    ASSERT_EQ(found.has_value(), expected.has_value());
+    if (!found) return;
+    EXPECT_NEAR(found->bound / expected->bound, 1, kTolerance);
+    EXPECT_EQ(found->num_too_large, expected->num_too_large);
+    EXPECT_GT(found->num_too_large, 0);
+}
+
 class Optimizers : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(Optimizers, TrainOnEveryLayoutAsOnOneRank) {
-    constexpr double kTolerance = 1e-9;
     const auto& [name, options] = GetParam();
     TinyRunOptions alone = options;
     alone.microbatch_size = TinyRun::kGlobalBatch;
@@ -65,6 +75,7 @@ TEST_P(Optimizers, TrainOnEveryLayoutAsOnOneRank) {
         for (int step = 0; step < kNumSteps; ++step) {
             EXPECT_NEAR(found.steps[step].loss / one.steps[step].loss, 1, kTolerance);
             EXPECT_NEAR(found.steps[step].grad_norm / one.steps[step].grad_norm, 1, kTolerance);
+            expect_same(found.steps[step].scores, one.steps[step].scores);
         }
         EXPECT_LE(largest_difference(found.weights, one.weights).relative, kTolerance);
         EXPECT_LE(largest_difference(found.states, one.states).relative, kTolerance);

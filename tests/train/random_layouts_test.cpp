@@ -236,6 +236,7 @@ Draw draw(uint64_t seed, int max_ranks) {
     options.layout.tensor = {.overlap_products = random.chance(30), .gather_logits = random.chance(20)};
     options.seed = seed;
     if (random.chance(50)) options.optimizers = {train::muon({.by_head = random.chance(50)})};
+    if (options.spec->qk_norm == model::QkNorm::None && random.chance(50)) options.qk_clip = 1;
     return draw;
 }
 

@@ -117,6 +117,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
             .step = {.max_norm = options.max_norm,
                      .groups = options.groups,
                      .unit_grad_norms = options.unit_grad_norms,
+                     .qk_clip = options.qk_clip,
                      .adamw = options.adamw,
                      .optimizers = options.optimizers}};
 }

@@ -50,6 +50,7 @@ struct TinyRunOptions {
     train::AdamWOptions adamw = {};
     std::vector<train::OptimizerChoice> optimizers = {};
     std::vector<train::ParameterGroup> groups = {};
+    std::optional<double> qk_clip = {};
     TinyData data = TinyData::Random;
     uint64_t seed = 11;
     bool unit_grad_norms = false;

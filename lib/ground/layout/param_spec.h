@@ -46,6 +46,7 @@ struct ParamSpec {
     Init init = {};
     ParameterKind kind = ParameterKind::Matrix;
     int num_heads = 1;  // each head has an equal block of the rows; 1: rows belong to no head
+    bool makes_scores = false;  // attention scores are proportional to it: of q and k
     /// The pipeline ranks that hold the parameter, each once; two for a tied table on two ranks.
     std::vector<int> pipeline_ranks = {0};
     std::vector<Cut> cuts = {};  // in order: the tensor axis first, then `shards`

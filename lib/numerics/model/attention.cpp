@@ -31,6 +31,7 @@ void AttentionPlaces::declare_matrices(const ModelSpec& spec, int64_t layer, Uni
     wk.max_parts = wv.max_parts = spec.num_kv_heads;
     wq.spec.num_heads = static_cast<int>(spec.num_heads);
     wk.spec.num_heads = wv.spec.num_heads = static_cast<int>(spec.num_kv_heads);
+    wq.spec.makes_scores = wk.spec.makes_scores = true;
     qkv = unit.add({wq, wk, wv}, "wq, wk, wv");
     wo = unit.add({projection("attention.wo.weight", spec.dim, q, kInputs, residual_deviation(layer))}, "wo");
     norms.declare_after(spec, "attention_post_norm.weight", unit);
@@ -42,6 +43,7 @@ void AttentionPlaces::declare_vectors(const ModelSpec& spec, Unit& unit) {
         Parameter of_q = cut_vector("attention.wq.bias", q, 0), of_k = cut_vector("attention.wk.bias", kv, 0),
                   of_v = cut_vector("attention.wv.bias", kv, 0);
         of_k.max_parts = of_v.max_parts = spec.num_kv_heads;
+        of_q.spec.makes_scores = of_k.spec.makes_scores = true;
         qkv_bias = unit.add({of_q, of_k, of_v}, qkv.layers);
     }
     if (spec.output_bias) output_bias = unit.add({vector("attention.wo.bias", spec.dim, 0)}, wo.layers);

@@ -30,6 +30,7 @@ enum class Rounded : uint32_t {
     UnreducedGradient,  // the same before the reduce-scatter over the shards
     GradientOfRanks,    // a sum over ranks
     GradientOfStages,   // a sum of two pipeline stages
+    ClippedWeight,      // after Weight in the same update
 };
 
 using RoundingKey = std::array<uint32_t, 2>;

@@ -50,6 +50,7 @@ struct Optimizer {
     bool decay_all_parameters = false;
     std::optional<Precision> state_dtype;  // unset: float32, or float64 with training.dtype
     std::vector<ParameterGroup> groups;
+    std::optional<double> qk_clip;  // unset: none
     double muon_momentum = 0.95;
     bool muon_nesterov = true;
     int64_t muon_ns_steps = 5;

@@ -196,6 +196,10 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
     if (metrics.times.compute_kinds_ms)
         line["compute_kinds_ms"] = kinds_object(*metrics.times.compute_kinds_ms);
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
+    if (metrics.scores) {
+        line["attention_scores"] = {{"bound", metrics.scores->bound},
+                                    {"heads_too_large", metrics.scores->num_too_large}};
+    }
     if (metrics.validation) {
         line["validation_loss"] = metrics.validation->loss;
         line["validation_perplexity"] = std::exp(metrics.validation->loss);

@@ -1,10 +1,12 @@
 #include "parallel/parallel_model.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -42,6 +44,11 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
       context_(make_context_axis(options.context, mesh, options.seq_len)) {
     ARGOSY_CHECK(!precision_.bf16_gradients || precision_.reduce == at::kFloat,
                  "gradients in bf16 with sums over ranks in {}", toString(precision_.reduce));
+    if (options.watches_scores) {
+        const auto type = ops::accumulation_type(options.precision.compute);
+        score_bounds_ = at::empty({spec.num_layers, spec.num_heads}, at::TensorOptions(device_).dtype(type));
+        reset_scores(*this);
+    }
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
         Stage& own_stage = stage(placement.unit_stage[unit]);
@@ -52,7 +59,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         } else {
             const auto layer = static_cast<int64_t>(unit) - 1;
             own_stage.layers.push_back(
-                std::make_unique<model::Block>(spec_, layer, *axis_, *context_, rope_));
+                std::make_unique<model::Block>(spec_, layer, *axis_, context_of(layer, mesh), rope_));
         }
         add_unit(placement, static_cast<int>(unit), mesh, options, use);
     }
@@ -60,6 +67,14 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
     for (const auto& parameter : parameters_) parts.add(parameter->spec().shards);
     if (casts_.gather && mesh.degree(parts) > 1) matrix_parts_ = &mesh.group(parts);
     refresh_float8();
+}
+
+/// The attention of a layer, watched if the scores are.
+const model::ContextAxis& ParallelModel::context_of(int64_t layer, const comm::Mesh& mesh) {
+    if (!score_bounds_.defined()) return *context_;
+    const int64_t heads = spec_.num_heads / mesh.degree(layout::Axis::Tensor);  // of each tensor rank
+    const int64_t first = heads * mesh.coordinate(layout::Axis::Tensor);
+    return watched_.emplace_back(*context_, score_bounds_[layer].narrow(0, first, heads));
 }
 
 Stage& ParallelModel::stage(int number) {
@@ -140,6 +155,10 @@ ShardedParameter* ParallelModel::find(const std::string& name) const {
 
 void reset_gradients(ParallelModel& model) {
     for (const auto& parameter : model.parameters()) parameter->gradient().empty = true;
+}
+
+void reset_scores(ParallelModel& model) {
+    if (model.score_bounds().defined()) model.score_bounds().fill_(-std::numeric_limits<double>::infinity());
 }
 
 at::Tensor owned_squared_norms(ParallelModel& model) {

@@ -21,6 +21,7 @@
 #include "parallel/product_casts.h"
 #include "parallel/sharded_unit.h"
 #include "parallel/tensor_parallel.h"
+#include "parallel/watched_attention.h"
 
 namespace argosy::parallel {
 
@@ -44,6 +45,7 @@ struct ModelOptions {
     int64_t seq_len = 0;
     int64_t microbatch_size = 1;  // sequences
     uint64_t seed = 0;            // of the initial weights
+    bool watches_scores = false;  // of attention, for ParallelModel::score_bounds()
 };
 
 /// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.
@@ -64,6 +66,9 @@ class ParallelModel {
     /// tied table (layout::owns), the table's unit is the embedding.
     const std::vector<int>& parameter_units() const { return parameter_units_; }
     const Precision& precision() const { return precision_; }
+    /// Bounds of the scores since the last reset_scores(): [layers, heads] of the whole model, -infinity for
+    /// those of other ranks. Undefined unless ModelOptions asks for them.
+    const at::Tensor& score_bounds() const { return score_bounds_; }
 
     /// COLLECTIVE: casts the weights that are kept in float8, with scales of the whole matrices from one
     /// reduction over the ranks. Called after each change of master weights.
@@ -76,6 +81,7 @@ class ParallelModel {
   private:
     void add_unit(const ModelPlacement& placement, int unit, comm::Mesh& mesh, const ModelOptions& options,
                   ModelUse use);
+    const model::ContextAxis& context_of(int64_t layer, const comm::Mesh& mesh);
     ShardedParameter* find(const std::string& name) const;
     Stage& stage(int number);
 
@@ -89,6 +95,8 @@ class ParallelModel {
     ops::FirstRounding first_rounding_;
     std::unique_ptr<model::TensorAxis> axis_;
     std::unique_ptr<model::ContextAxis> context_;
+    at::Tensor score_bounds_;
+    std::deque<WatchedAttention> watched_;  // of each layer of this rank, if scores are watched
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;
     std::vector<int> parameter_units_;
     std::vector<Stage> stages_;
@@ -99,6 +107,9 @@ class ParallelModel {
 
 /// Marks all gradients as empty. Called before a step's first microbatch.
 void reset_gradients(ParallelModel& model);
+
+/// Forgets the scores. Called there too.
+void reset_scores(ParallelModel& model);
 
 /// Returns [units of the whole model] (model::unit_names) in fp64: for each unit, the squared norm of the
 /// gradients that this rank owns. The sum over all ranks is the squared norm of the unit's whole gradient.

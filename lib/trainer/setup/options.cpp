@@ -80,6 +80,17 @@ std::vector<train::OptimizerChoice> optimizers(const config::JobConfig& config) 
                          .seed = static_cast<uint64_t>(config.debug.seed)})};
 }
 
+std::optional<double> qk_clip(const config::Optimizer& optimizer, const model::ModelSpec& spec) {
+    if (optimizer.qk_clip && spec.qk_norm != model::QkNorm::None) {
+        throw UserError(
+            "optimizer.qk_clip = {:g} shrinks wq and wk, but the norms of {}'s queries and keys undo that, "
+            "and "
+            "bound the scores; remove the key",
+            *optimizer.qk_clip, spec.name);
+    }
+    return optimizer.qk_clip;
+}
+
 parallel::Precision precision(const config::Training& training) {
     return {.master = scalar_type(training.dtype),
             .compute = scalar_type(training.mixed_precision_param),
@@ -270,6 +281,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
             .decay_all_parameters = optimizer.decay_all_parameters,
             .groups = groups_of(optimizer, spec),
             .unit_grad_norms = config.metrics.layer_grad_norms,
+            .qk_clip = qk_clip(optimizer, spec),
             .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optional_type(optimizer.state_dtype)},
             .optimizers = optimizers(config)}};
     check_product_casts(config, options, mesh);

@@ -46,11 +46,16 @@ void check(const State& state, parallel::ShardedParameter& parameter, const std:
                  "the state {} of {} does not follow its parameter", state.name, parameter.spec().name);
 }
 
-/// Reads [loss, squared norm, squared norms of units ...]. On the device meta, all are 0.
+/// On the device meta, all values are 0.
+at::Tensor on_host(const at::Tensor& values) {
+    return values.is_meta() ? at::zeros(values.sizes(), values.scalar_type()) : values.cpu();
+}
+
+/// Reads [loss, squared norm, squared norms of units ...].
 StepTotals totals_of(const at::Tensor& values) {
-    const at::Tensor on_host = values.is_meta() ? at::zeros(values.sizes(), at::kDouble) : values.cpu();
-    const auto* value = on_host.const_data_ptr<double>();
-    return {value[0], value[1], {value + 2, value + on_host.numel()}};
+    const at::Tensor read = on_host(values);
+    const auto* value = read.const_data_ptr<double>();
+    return {value[0], value[1], {value + 2, value + read.numel()}};
 }
 
 /// The gradient norm of each unit; empty if the totals have no norms of units.
@@ -61,6 +66,12 @@ std::vector<std::pair<std::string, double>> unit_norms(const StepTotals& totals,
     auto square = totals.unit_squared_norms.begin();
     for (const std::string& unit : model::unit_names(spec)) norms.emplace_back(unit, std::sqrt(*square++));
     return norms;
+}
+
+std::optional<Scores> scores_of(const StepTotals& totals, const std::optional<QkClip>& clip) {
+    if (!clip) return std::nullopt;
+    const at::Tensor& bounds = totals.score_bounds;
+    return Scores{bounds.max().item<double>(), bounds.gt(clip->threshold()).sum().item<int64_t>()};
 }
 
 /// The number itself, and any NaN as the one that prints as "nan": a NaN's sign means nothing.
@@ -79,6 +90,7 @@ Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor 
            const StepOptions& options)
     : model_(model), mesh_(mesh), executor_(std::move(executor)), options_(options) {
     make_optimizers();
+    if (options.qk_clip) qk_clip_.emplace(*options.qk_clip, options.adamw.seed, model);
 }
 
 void Step::make_optimizers() {
@@ -114,6 +126,7 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     // counts, loss and gradients are 0 with any weight that is finite.
     const double weight = 1 / static_cast<double>(std::max<int64_t>(batch.job_counted_tokens, 1));
     parallel::reset_gradients(model_);
+    parallel::reset_scores(model_);
     at::Tensor loss = executor_.run(batch.microbatches, weight, num_updates_) * weight;
     // The ranks of a tensor group computed the same loss, so only one of them adds it to the sum.
     if (mesh_.coordinate(layout::Axis::Tensor) != 0) loss.zero_();
@@ -122,9 +135,19 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
     mesh_.world().run(
         {.kind = comm::OpKind::AllReduce, .out = totals, .in = totals, .purpose = {"loss and norm"}});
+    if (qk_clip_) {
+        const at::Tensor& bounds = model_.score_bounds();
+        mesh_.world().run({.kind = comm::OpKind::AllReduce,
+                           .out = bounds,
+                           .in = bounds,
+                           .reduction = comm::Reduction::Max,
+                           .purpose = {"attention scores"}});
+    }
     if (meanwhile) meanwhile();
     mesh_.world().wait_for_gpu();
-    return totals_of(totals);
+    StepTotals result = totals_of(totals);
+    if (qk_clip_) result.score_bounds = on_host(model_.score_bounds());
+    return result;
 }
 
 /// The factor by which the optimizer multiplies the gradients, to clip them to max_norm.
@@ -140,10 +163,11 @@ StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits&
     if (within) {
         const Update update{++num_updates_, lr, gradient_factor(norm)};
         for (const auto& optimizer : optimizers_) optimizer->update(update);
+        if (qk_clip_) qk_clip_->apply(totals.score_bounds, num_updates_);
         model_.refresh_float8();
     }
     mesh_.world().wait_for_gpu();  // otherwise the update's time would count for the next step
-    return {loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec())};
+    return {loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec()), scores_of(totals, qk_clip_)};
 }
 
 }  // namespace argosy::train

@@ -24,6 +24,7 @@
 #include "parallel/executor.h"
 #include "parallel/parallel_model.h"
 #include "train/adamw.h"
+#include "train/qk_clip.h"
 
 namespace argosy::train {
 
@@ -41,6 +42,8 @@ struct StepTotals {
     double squared_norm = 0;  // of the whole gradient
     /// Squared gradient norm of each of model::unit_names, if StepOptions asks for them.
     std::vector<double> unit_squared_norms = {};
+    /// Bounds of the attention scores, [layers, heads] on the host, if StepOptions clips them.
+    at::Tensor score_bounds = {};
     bool finite() const;
 };
 
@@ -50,12 +53,19 @@ struct UpdateLimits {
     double grad_norm = std::numeric_limits<double>::infinity();
 };
 
+/// The attention scores of a step, before its update.
+struct Scores {
+    double bound = 0;           // of the largest: at most log(keys) above it
+    int64_t num_too_large = 0;  // heads whose bound is above the threshold
+};
+
 struct StepResult {
     double loss = 0;       // mean over the job's counted tokens
     double grad_norm = 0;  // of the whole gradient, before clipping
     bool skipped = false;  // loss or norm not finite or above its limit: weights and states are unchanged
     /// Name and gradient norm, before clipping, of each of model::unit_names, if StepOptions asks for them.
     std::vector<std::pair<std::string, double>> unit_grad_norms = {};
+    std::optional<Scores> scores = {};  // if StepOptions clips them
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
 
@@ -72,6 +82,7 @@ struct StepOptions {
     bool decay_all_parameters = false;
     std::vector<ParameterGroup> groups = {};  // the first counts that a parameter's name has a part of
     bool unit_grad_norms = false;
+    std::optional<double> qk_clip = {};  // the threshold; none: no QK-clip
     AdamWOptions adamw = {};
     /// Each parameter goes to the first that takes it, and to AdamW if none does.
     std::vector<OptimizerChoice> optimizers = {};
@@ -108,6 +119,7 @@ class Step {
     parallel::Executor executor_;
     StepOptions options_;
     std::vector<std::unique_ptr<Optimizer>> optimizers_;
+    std::optional<QkClip> qk_clip_;
     std::vector<State> states_;
     int64_t num_updates_ = 0;
 };

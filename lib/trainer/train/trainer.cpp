@@ -104,6 +104,12 @@ StepOptions step_options(const TrainerOptions& options) {
     return step;
 }
 
+parallel::ModelOptions model_options(const TrainerOptions& options) {
+    parallel::ModelOptions model = options.model;
+    model.watches_scores = options.step.qk_clip.has_value();
+    return model;
+}
+
 }  // namespace
 
 parallel::ModelPlacement place_parameters(const TrainerOptions& options, const layout::MeshShape& mesh) {
@@ -138,7 +144,7 @@ Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh)
 
 Trainer::Trainer(const TrainerOptions& options, comm::Mesh& mesh, const Parts& parts)
     : seed_(options.model.seed),
-      model_(options.spec, parts.placement, mesh, options.model),
+      model_(options.spec, parts.placement, mesh, model_options(options)),
       step_(model_, mesh, {model_, mesh, parts.program, options.executor}, step_options(options)) {}
 
 }  // namespace argosy::train
