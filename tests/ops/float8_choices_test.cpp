@@ -6,6 +6,7 @@
 #include <string>
 
 #include "ops/gpu_float8.h"
+#include "ops/planned_gpu.h"
 #include "ops/matmul.h"
 #include "ops/ops_context.h"
 #include "ops/work.h"

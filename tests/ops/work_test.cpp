@@ -39,7 +39,8 @@ TEST(Work, OfAttentionIsThatOfTheVisiblePairs) {
                     const auto options = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
                     note_attention(WorkKind::Attention,
                                    at::empty({kSequences * q_len, kHeads * kHeadDim}, options),
-                                   at::empty({kSequences * k_len, kHeads * kHeadDim}, options), shape);
+                                   at::empty({kSequences * k_len, kHeads * kHeadDim}, options), shape,
+                                   /*holds_scores=*/false);
                     ASSERT_EQ(flops, 4.0 * kHeadDim * kHeads * kSequences *
                                          static_cast<double>(counted_pairs(shape)))
                         << q_len << " queries from key " << offset << ", " << k_len << " keys, window "

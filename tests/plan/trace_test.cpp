@@ -39,6 +39,29 @@ RankTrace trace(const layout::MeshShape& mesh, const train::TrainerOptions& how,
 
 constexpr layout::MeshShape kOne{{1, 1, 1, 1, 1}};
 
+// 262,144 tokens over 8 ranks, as published for 8B: all scores of a layer would be 1 TB.
+TEST(RankTrace, HoldsScoresWhereTheRunDoes) {
+    using Rotation = parallel::ContextOptions::Rotation;
+    train::TrainerOptions long_context{.spec = model::preset("llama3", "8B"),
+                                       .model = {.seq_len = 262144},
+                                       .recompute = model::RecomputeMode::Full};
+    const layout::MeshShape mesh{{1, 1, 1, 8, 1}};
+    for (const Rotation rotation : {Rotation::AllGather, Rotation::Ring}) {
+        long_context.model.context.rotation = rotation;
+        const RankTrace found = trace(mesh, long_context);
+        EXPECT_EQ(found.score_bytes, 0);
+        EXPECT_LT(found.peak.bytes, int64_t{45} << 30) << "of which weights and states are 17 GiB";
+    }
+    // A window that hides some keys of a chunk: no kernel computes this in the ring.
+    long_context.spec.sliding_window = 50000;
+    const double chunk = 262144.0 / 16;
+    EXPECT_EQ(trace(mesh, long_context).score_bytes, 4 * 32 * chunk * chunk);
+    // No kernel takes fp32: each chunk's queries meet all keys before its end.
+    long_context.model.precision.compute = at::kFloat;
+    long_context.model.context.rotation = Rotation::AllGather;
+    EXPECT_EQ(trace(mesh, long_context).score_bytes, 4 * 32 * chunk * 262144);
+}
+
 /// Of a rank and a step. The formula's causal attention counts T / 2 keys for a token, a kernel (T + 1) / 2.
 double model_flops(const train::TrainerOptions& how) {
     const auto tokens =

@@ -13,11 +13,11 @@
 #include <limits>
 #include <tuple>
 
-#include "gpu/device.h"
 #include "ops/cpu_attention.h"
 #include "ops/gpu_attention.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
+#include "ops/planned_gpu.h"
 #include "ops/work.h"
 
 // Four implementations: LibTorch's kernels for GPUs (ops/gpu_attention.h), Argosy's kernels for processors
@@ -146,12 +146,18 @@ at::Tensor masked_scores(const at::Tensor& q, const at::Tensor& k, const Attenti
         .masked_fill_(hidden_keys(shape, positions, q.device()), -std::numeric_limits<double>::infinity());
 }
 
+/// Passes over all scores, of which each reads or writes them.
+void note_passes(const at::Tensor& scores, int num_passes) {
+    for (int i = 0; i < num_passes; ++i) note_pass({scores});
+}
+
 AttentionOutput composed_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                  const AttentionShape& shape, const at::Tensor& positions,
                                  at::ScalarType y_type) {
     const int64_t num_key_heads = k.size(1) / shape.head_dim;
     const at::Tensor scores = masked_scores(by_key_head(q, shape, num_key_heads),
                                             by_key_head(k, shape, num_key_heads), shape, positions);
+    note_passes(scores, 2 + 2 + 1 + 2 + 2 + 1 + 2);  // scaled, masked; maxima, exponentials, sums, weights
     // The lowest score and a sum of 1 are for queries that see no key: the sum of any other is at least 1.
     const double lowest = std::numeric_limits<float>::lowest();
     const at::Tensor maxima = scores.amax(-1, /*keepdim=*/true).clamp_min_(lowest);
@@ -160,6 +166,12 @@ AttentionOutput composed_forward(const at::Tensor& q, const at::Tensor& k, const
                      log_sum_exp = sums.log().add_(maxima).squeeze(-1);
     return {.y = rows(at::matmul(weights, by_key_head(v, shape, num_key_heads)), q, y_type),
             .log_sum_exp = log_sum_exp.flatten(1, 2)};
+}
+
+/// Whether no kernel computes this attention.
+bool is_composed(const at::Tensor& q, const AttentionShape& shape, const at::Tensor& positions) {
+    if (counts_as_gpu(q)) return !gpu_serves(q, shape, positions);
+    return !has_kernels(q) && !is_plain(shape, positions);
 }
 
 /// y in the given type.
@@ -171,13 +183,10 @@ AttentionOutput with_output_type(AttentionOutput output, at::ScalarType y_type) 
 /// attention() with y in `y_type`: that of q, or the accumulation type.
 AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                        const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
-    note_attention(WorkKind::Attention, q, k, shape);
-    if (gpu_serves(q, shape, positions)) {
-        return with_output_type(gpu_attention(q, k, v, shape, positions), y_type);
-    }
-    if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
-        return composed_forward(q, k, v, shape, positions, y_type);
-    }
+    const bool composes = is_composed(q, shape, positions);
+    note_attention(WorkKind::Attention, q, k, shape, composes);
+    if (composes) return composed_forward(q, k, v, shape, positions, y_type);
+    if (counts_as_gpu(q)) return with_output_type(gpu_attention(q, k, v, shape, positions), y_type);
     if (!has_kernels(q)) return with_output_type(plain_forward(q, k, v, shape), y_type);
     return cpu_attention(q, k, v, shape, positions, y_type);
 }
@@ -209,13 +218,10 @@ AttentionOutput merge_attention(const AttentionOutput& first, const AttentionOut
 AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                      const at::Tensor& v, const AttentionOutput& output,
                                      const AttentionShape& shape, const at::Tensor& positions) {
-    note_attention(WorkKind::AttentionBackward, q, k, shape);
-    if (gpu_serves(q, shape, positions)) {
-        return gpu_attention_backward(dy, q, k, v, output, shape, positions);
-    }
-    if (gpu::holds(q) || (!has_kernels(q) && !is_plain(shape, positions))) {
-        return composed_attention_backward(dy, q, k, v, output, shape, positions);
-    }
+    const bool composes = is_composed(q, shape, positions);
+    note_attention(WorkKind::AttentionBackward, q, k, shape, composes);
+    if (composes) return composed_attention_backward(dy, q, k, v, output, shape, positions);
+    if (counts_as_gpu(q)) return gpu_attention_backward(dy, q, k, v, output, shape, positions);
     if (!has_kernels(q)) return plain_backward(dy, q, k, v, output, shape);
     return cpu_attention_backward(dy, q, k, v, output, shape, positions);
 }
@@ -240,6 +246,7 @@ AttentionGradient composed_attention_backward(const at::Tensor& dy, const at::Te
     const at::Tensor projection = (wide_dy * split(output.y)).sum(-1, /*keepdim=*/true);
     const at::Tensor dscores =
         (at::matmul(wide_dy, split(v).transpose(-2, -1)) - projection).mul_(weights).mul_(shape.scale());
+    note_passes(dscores, 2 + 2 + 2 + 2 + 2 + 3 + 2);  // scaled, masked; less the sums, weights; dscores
     const auto of_key_head = [](const at::Tensor& x) { return x.sum(2, /*keepdim=*/true); };
     return {rows(at::matmul(dscores, wide_k), q),
             rows(of_key_head(at::matmul(dscores.transpose(-2, -1), wide_q)), k),

@@ -67,7 +67,7 @@ at::Tensor merged(const at::Tensor& offsets, const at::Tensor& more) {
 
 at::Tensor document_offsets_of_part(const at::Tensor& offsets, int64_t num_tokens,
                                     const layout::Range& part) {
-    const at::Tensor sequence = offsets.floor_divide(num_tokens);
+    const at::Tensor sequence = offsets.div(num_tokens, "floor");
     return (offsets - sequence * num_tokens - part.begin).clamp_(0, part.size) + sequence * part.size;
 }
 
@@ -75,7 +75,7 @@ Segments segments_to_queries(const at::Tensor& offsets, const at::Tensor& positi
                              int64_t num_keys) {
     const int64_t distance = num_keys - num_queries;
     // 1. a document's last query is at the place of its last key
-    const at::Tensor sequences_begun = (offsets + (num_queries - 1)).floor_divide(num_queries);
+    const at::Tensor sequences_begun = (offsets + (num_queries - 1)).div(num_queries, "floor");
     const at::Tensor key_ends = offsets + sequences_begun * distance;
     // 2. in front of each sequence's first query: the keys before its document, without a query
     const at::Tensor first = positions.view({-1, num_queries}).select(1, 0);

@@ -1,14 +1,15 @@
 #include "ops/gpu_attention.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 
 #include <limits>
 #include <optional>
 
 #include "base/error.h"
 #include "gpu/attention.h"
-#include "gpu/device.h"
 #include "ops/documents.h"
+#include "ops/planned_gpu.h"
 
 namespace argosy::ops {
 namespace {
@@ -82,16 +83,27 @@ at::Tensor to_kernel(const at::Tensor& log_sum_exp, const AttentionShape& shape)
     return log_sum_exp.transpose(0, 1).reshape({-1, shape.num_sequences * shape.q_len});
 }
 
+at::Tensor planned_like(const at::Tensor& x) { return at::empty(x.sizes(), x.options()); }
+
+/// Tensors like the kernels' results for tensors without data. What the kernels allocate meanwhile is not
+/// known here.
+AttentionOutput planned_output(const at::Tensor& q, const AttentionShape& shape) {
+    return {planned_like(q), at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.q_len},
+                                     q.options().dtype(at::kFloat))};
+}
+
 }  // namespace
 
 bool gpu_serves(const at::Tensor& q, const AttentionShape& shape, const at::Tensor& positions) {
-    return gpu::holds(q) && place_of_keys(shape, positions) != KeysAre::Elsewhere &&
+    return counts_as_gpu(q) && place_of_keys(shape, positions) != KeysAre::Elsewhere &&
            gpu::supports_attention(by_head(q, shape));
 }
 
 AttentionOutput gpu_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                               const AttentionShape& shape, const at::Tensor& positions) {
-    if (const auto visible = visible_keys(shape, positions)) {
+    const auto visible = visible_keys(shape, positions);
+    if (q.is_meta()) return planned_output(q, shape);
+    if (visible) {
         const gpu::Attention result =
             gpu::masked_attention(by_token(q, shape), by_token(k, shape), by_token(v, shape), *visible);
         const at::Tensor y = as_rows(result.y, q);
@@ -105,7 +117,9 @@ AttentionOutput gpu_attention(const at::Tensor& q, const at::Tensor& k, const at
 AttentionGradient gpu_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                          const at::Tensor& v, const AttentionOutput& output,
                                          const AttentionShape& shape, const at::Tensor& positions) {
-    if (const auto visible = visible_keys(shape, positions)) {
+    const auto visible = visible_keys(shape, positions);
+    if (q.is_meta()) return {planned_like(q), planned_like(k), planned_like(v)};
+    if (visible) {
         const auto [dq, dk, dv] = gpu::masked_attention_backward(
             by_token(dy, shape), by_token(q, shape), by_token(k, shape), by_token(v, shape),
             {by_token(output.y, shape),

@@ -13,6 +13,7 @@
 #include "ops/gpu_casts.h"
 #include "ops/kernel_calls.h"
 #include "ops/matmul.h"
+#include "ops/planned_gpu.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
@@ -23,8 +24,6 @@ constexpr int kOldestVersion = 130000;  // of cuBLASLt for which this program is
 constexpr int64_t kTileLines = 128, kTileBlocks = 4, kLinesOfWord = 32;  // of the exponents of blocks
 constexpr int64_t kTermsOfExponent = 32;
 constexpr int64_t kTermsOfLongBlock = 128, kSquareBlocks = 4;  // of cublas::ScaleMode::Block128 and SquareB
-
-thread_local cublas::Target planned;
 
 /// The mode of operands in blocks of `num_terms` terms. Only Hopper has scales for blocks of 128 terms; it
 /// has none for smaller blocks.
@@ -265,13 +264,9 @@ Float8Choice choose_float8(const Recipe::Product& casts, at::ScalarType result, 
 
 cublas::Target product_target(const at::Tensor& x) {
     if (path() == Path::Plain) return {};
-    if (x.is_meta()) return planned;
+    if (x.is_meta()) return {planned_capability(), planned_capability() > 0 ? kOldestVersion : 0};
     return gpu::holds(x) ? multiplier().target() : cublas::Target{};
 }
-
-PlannedGpu::PlannedGpu(int capability)
-    : outer_(std::exchange(planned, {capability, capability > 0 ? kOldestVersion : 0})) {}
-PlannedGpu::~PlannedGpu() { planned = outer_; }
 
 void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
                      const at::Tensor& addend, const at::Tensor& bias) {

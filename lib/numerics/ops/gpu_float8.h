@@ -40,17 +40,6 @@ Float8Choice choose_float8(const Recipe::Product& casts, at::ScalarType result, 
 /// planned one. No GPU for other tensors, and on Path::Plain.
 cublas::Target product_target(const at::Tensor& x);
 
-/// While it exists, this thread's tensors without data count as those of a GPU of that compute capability.
-class PlannedGpu {
-  public:
-    explicit PlannedGpu(int capability);
-    PlannedGpu(const PlannedGpu&) = delete;
-    ~PlannedGpu();
-
-  private:
-    cublas::Target outer_;
-};
-
 /// How a product of operands in float8 is summed.
 struct Summing {
     Accumulation accumulation = Accumulation::Native;

@@ -46,19 +46,24 @@ void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t term
          .in_long_blocks = in_long_blocks});
 }
 
-void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape) {
+void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
+                    bool holds_scores) {
     if (!observer) return;
     const bool is_forward = kind == WorkKind::Attention;
     const int products = is_forward ? 2 : 5;  // of a head's queries and keys
     const int tensors = is_forward ? 2 : 4;   // like q: q, y, dy and dq; like k: k, v, dk and dv
     const auto heads = static_cast<double>(q.size(1) / shape.head_dim * shape.num_sequences);
+    const auto element_bytes = static_cast<double>(c10::elementSize(accumulation_type(q.scalar_type())));
     (*observer)({.kind = kind,
                  .type = q.scalar_type(),
                  .flops = 2.0 * products * visible_pairs(shape) * heads * static_cast<double>(shape.head_dim),
                  .bytes = tensors * static_cast<double>(q.nbytes() + k.nbytes()),
                  .rows = shape.q_len,
                  .columns = q.size(1),
-                 .terms = shape.head_dim});
+                 .terms = shape.head_dim,
+                 .score_bytes = holds_scores
+                                    ? heads * static_cast<double>(shape.q_len * shape.k_len) * element_bytes
+                                    : 0});
 }
 
 void note_pass(std::initializer_list<at::Tensor> tensors) {

@@ -27,6 +27,7 @@ struct Work {
     /// A product has the rows and columns of its result, and the terms of a sum. Attention has q_len, the
     /// columns of q, and head_dim. A pass has 0.
     int64_t rows = 0, columns = 0, terms = 0;
+    double score_bytes = 0;       // of attention that holds all scores of its queries at once
     bool in_long_blocks = false;  // a product in float8 with fp32 scales for 128 terms, as Hopper has it
 };
 
@@ -48,8 +49,9 @@ class WorkObserver {
 /// out = a product with `terms` terms in each element's sum, of operands of `operand`'s type.
 void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t terms,
                   bool in_long_blocks = false);
-/// `kind`: Attention or AttentionBackward.
-void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape);
+/// `kind`: Attention or AttentionBackward. `holds_scores`: all at once, in the accumulation type.
+void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
+                    bool holds_scores);
 /// The first tensor's type is that of the work. Undefined tensors do not count.
 void note_pass(std::initializer_list<at::Tensor> tensors);
 

@@ -20,8 +20,12 @@ struct Attention {
     at::Tensor seed, offset;
 };
 
-/// Whether attention() supports the element type and head_dim of q.
+/// Whether attention() supports the element type and head_dim of q [..., head_dim], which may have no data.
 bool supports_attention(const at::Tensor& q);
+/// What LibTorch's kernels support.
+inline bool kernels_take(at::ScalarType type, int64_t head_dim) {
+    return type == at::kBFloat16 && head_dim % 8 == 0 && head_dim <= 256;
+}
 
 /// q, k and v are [sequences, heads, tokens, head_dim].
 Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);

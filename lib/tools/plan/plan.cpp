@@ -60,16 +60,6 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
     return work;
 }
 
-/// Three matrices of all scores of a layer, in fp32.
-int64_t score_bytes(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
-    const int context = mesh.degree(layout::Axis::Context);
-    if (context == 1 && options.model.precision.compute == at::kBFloat16) return 0;
-    const bool at_once = options.model.context.rotation == parallel::ContextOptions::Rotation::AllGather;
-    const int64_t queries = options.model.seq_len / context, keys = at_once ? options.model.seq_len : queries;
-    const int64_t heads = options.spec.num_heads / mesh.degree(layout::Axis::Tensor);
-    return 3 * int64_t{sizeof(float)} * options.model.microbatch_size * heads * queries * keys;
-}
-
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
 /// Plans from a step of at most `max_microbatches`.
@@ -91,7 +81,6 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
         plan.ranks.push_back({std::move(traces[i]), extended(times[i], factor)});
         plan.seconds = std::max(plan.seconds, plan.ranks.back().time.total);
     }
-    if (machine.is_gpu) plan.score_bytes = score_bytes(options, mesh);
     plan.peak_flops = machine.peak(at::kBFloat16);
     plan.model_flops = model::flops_per_token(options.spec, config.training.seq_len).causal *
                        static_cast<double>(plan.tokens) / mesh.num_ranks();

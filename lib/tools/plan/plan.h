@@ -25,22 +25,17 @@ struct Plan {
     layout::MeshShape mesh;
     Machine machine;
     std::vector<RankPlan> ranks;  // one of each pipeline stage
-    /// On a GPU, where FlashAttention cannot be used: about the bytes of a rank's attention scores. The
-    /// traces lack them, because operations on tensors without data take the code path of processors.
-    int64_t score_bytes = 0;
-    int64_t tokens = 0;      // of a step
-    double seconds = 0;      // of a step
-    double model_flops = 0;  // of a step and a device, by the causal formula (model/flops.h)
-    double peak_flops = 0;   // of a device in bf16, as for the MFU of a run (observe/metrics.h)
+    int64_t tokens = 0;           // of a step
+    double seconds = 0;           // of a step
+    double model_flops = 0;       // of a step and a device, by the causal formula (model/flops.h)
+    double peak_flops = 0;        // of a device in bf16, as for the MFU of a run (observe/metrics.h)
 
     const RankPlan& fullest() const;  // the rank with the largest peak of memory, shared memory included
     const RankPlan& slowest() const;
     /// The memory of a device that tensors can have; 0: unknown.
     int64_t room_bytes() const;
-    /// The largest peak of memory, with the scores and the memory shared with other ranks.
-    int64_t peak_bytes() const {
-        return fullest().trace.peak.bytes + fullest().trace.shared_bytes + score_bytes;
-    }
+    /// The largest peak of memory, with the memory shared with other ranks.
+    int64_t peak_bytes() const { return fullest().trace.peak.bytes + fullest().trace.shared_bytes; }
     bool fits() const;
     double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
     double utilisation() const { return model_flops / seconds / peak_flops; }

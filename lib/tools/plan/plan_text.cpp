@@ -197,10 +197,10 @@ std::string plan_text(const Plan& plan) {
                                    plan.machine.name, plan.mesh.name(), plan.machine.ranks_per_node);
     text += fmt::format("memory    {} at most, rank {}, in {}: {}\n", gib(peak.bytes), fullest.trace.rank,
                         peak.operation, memory_parts(peak));
-    if (plan.score_bytes > 0) {
+    if (fullest.trace.score_bytes > 0) {
         text += fmt::format(
-            "          and about {} for the scores of attention, which GPUs compute at once here\n",
-            gib(plan.score_bytes));
+            "          attention holds all its scores at once, several times {} (README, Limits)\n",
+            gib(static_cast<int64_t>(fullest.trace.score_bytes)));
     }
     if (plan.room_bytes() > 0) {
         text += fmt::format("          {}: a device has {}, of which {} are left for tensors\n",
@@ -240,7 +240,6 @@ ordered_json value_of(const Plan& plan) {
               {"between_nodes", links_json(plan.machine.between_nodes)}}},
             {"fits", plan.fits()},
             {"memory_room_bytes", plan.room_bytes()},
-            {"score_bytes", plan.score_bytes},
             {"step_seconds", plan.seconds},
             {"tokens", plan.tokens},
             {"tokens_per_second", plan.tokens_per_second()},

@@ -17,15 +17,15 @@ std::string plan_text(const Plan& plan);
 
 /// One JSON object with the keys
 ///   model, mesh, machine, num_ranks, ranks_per_node, links {in_node, between_nodes: [{collective (null:
-///   every other one), bytes_per_second, latency_seconds, source}]}, fits, memory_room_bytes, score_bytes,
+///   every other one), bytes_per_second, latency_seconds, source}]}, fits, memory_room_bytes,
 ///   step_seconds, tokens, tokens_per_second, tokens_per_second_per_device, mfu_causal, ranks [{rank, memory
 ///   {peak_bytes, operation, weights, copies, gradients, moments, gathered, other}, shared_bytes,
 ///   mapped_shared_bytes, moved_bytes {axes: {sent, received}}, tensor_collectives [{group, pass, for,
 ///   collective, in_parts, number, sent, received, seconds, exposed_seconds, product_seconds, why_not}]
 ///   (overlap.h), flops, seconds {total, compute, optimizer,
 ///   bubble, exposed {axes: s}, products, attention, passes}}]
-/// Memory and bytes are exact for the tensors of a step on processors; the shared bytes (rank_trace.h) and
-/// times are estimates.
+/// Memory and bytes are exact for the tensors of a step; the shared bytes (rank_trace.h) and times are
+/// estimates.
 std::string plan_json(const Plan& plan);
 
 /// A table, why each row loses to the row before it, what narrower number types would give, and the keys to

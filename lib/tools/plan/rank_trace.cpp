@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "ops/gpu_float8.h"
+#include "ops/planned_gpu.h"
 #include "setup/profiler.h"
 #include "train/dry_step.h"
 
@@ -174,6 +174,7 @@ class Tracer {
     void add_work(const ops::Work& work) {
         const double seconds = machine_.seconds(work);
         trace_.flops += work.flops;
+        trace_.score_bytes = std::max(trace_.score_bytes, work.score_bytes);
         if (!is_optimizer_) trace_.compute_seconds[work.kind] += seconds;
         auto& events = trace_.events;
         const bool extends = !std::exchange(new_event_, false) && !events.empty() &&

@@ -76,6 +76,7 @@ struct RankTrace {
     PeakMemory peak;
     std::map<ops::WorkKind, double> compute_seconds;  // without the optimizer
     double flops = 0;
+    double score_bytes = 0;  // of the largest attention that holds all its scores at once (ops/attention.h)
     std::map<std::string, comm::MovedBytes> moved;  // by the name of a group
     /// Between processors of one node: the memory that this rank shares with the others for collectives, at
     /// least, and with it the memory of the others that this rank reads. A process's resident set has both.

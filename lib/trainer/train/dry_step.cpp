@@ -4,6 +4,9 @@
 
 #include <vector>
 
+#include "ops/documents.h"
+#include "ops/planned_gpu.h"
+
 namespace argosy::train {
 
 DryRank::DryRank(const TrainerOptions& options, const layout::MeshShape& shape, int rank,
@@ -13,14 +16,21 @@ DryRank::DryRank(const TrainerOptions& options, const layout::MeshShape& shape, 
       trainer_(options, mesh_),
       microbatch_size_(options.model.microbatch_size),
       seq_len_(options.model.seq_len / shape.degree(layout::Axis::Context)),
-      num_microbatches_(options.num_microbatches) {}
+      num_microbatches_(options.num_microbatches),
+      balance_(options.model.context.balance) {}
 
 StepBatch DryRank::batch() const {
     const int64_t num_tokens = microbatch_size_ * seq_len_;
     const at::Tensor tokens = at::empty({num_tokens}, at::TensorOptions(mesh_.device()).dtype(at::kLong));
-    const bool has_positions = mesh_.degree(layout::Axis::Context) > 1;
-    const model::Batch microbatch{tokens, tokens, microbatch_size_, seq_len_,
-                                  has_positions ? tokens : at::Tensor()};
+    model::Batch microbatch{tokens, tokens, microbatch_size_, seq_len_};
+    if (mesh_.degree(layout::Axis::Context) > 1) {
+        microbatch.positions = tokens;
+        // As a DataFeed makes room on GPUs: each part of a sequence may begin with a document's rest.
+        const int64_t num_parts = layout::chunks_per_rank(balance_);
+        if (ops::counts_as_gpu(tokens))
+            microbatch.document_offsets =
+                ops::document_offsets(tokens, ops::document_capacity(microbatch_size_ * (1 + num_parts)));
+    }
     return {.microbatches = std::vector(num_microbatches_, microbatch),
             .counted_tokens = num_tokens * num_microbatches_,
             .job_counted_tokens = num_tokens * num_microbatches_};

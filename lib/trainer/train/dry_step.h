@@ -24,6 +24,7 @@ class DryRank {
     comm::Mesh mesh_;
     Trainer trainer_;
     int64_t microbatch_size_, seq_len_, num_microbatches_;  // seq_len_: of this rank
+    layout::ContextBalance balance_;
 };
 
 /// Makes a DryRank and runs one step.

@@ -43,9 +43,7 @@ std::optional<int64_t> window_left(const VisibleKeys& visible) {
 
 }  // namespace
 
-bool supports_attention(const at::Tensor& q) {
-    return q.scalar_type() == at::kBFloat16 && q.size(3) % 8 == 0 && q.size(3) <= 256;
-}
+bool supports_attention(const at::Tensor& q) { return kernels_take(q.scalar_type(), q.size(3)); }
 
 Attention attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
     if (by_cudnn(q)) {

@@ -25,7 +25,7 @@ std::shared_ptr<std::byte> allocate(size_t /*num_bytes*/) { absent(); }
 void reset_peak_memory() {}
 std::optional<AllocationFailure> last_allocation_failure() { return std::nullopt; }
 
-bool supports_attention(const at::Tensor& /*q*/) { absent(); }
+bool supports_attention(const at::Tensor& q) { return kernels_take(q.scalar_type(), q.size(-1)); }
 Attention attention(const at::Tensor&, const at::Tensor&, const at::Tensor&) { absent(); }
 AttentionGradient attention_backward(const at::Tensor&, const at::Tensor&, const at::Tensor&,
                                      const at::Tensor&, const Attention&) {
