@@ -6,9 +6,9 @@
 #include <string>
 
 #include "ops/gpu_float8.h"
-#include "ops/planned_gpu.h"
 #include "ops/matmul.h"
 #include "ops/ops_context.h"
+#include "ops/planned_gpu.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
@@ -64,6 +64,29 @@ TEST(Float8Choices, APlannedGpuReportsItsWork) {
     EXPECT_EQ(emulated.at("BFloat16"), flops);
     const double scaling = 64 * 32 * (8 + 6);  // the scales of an fp32 sum, and the rounding to bf16
     EXPECT_EQ(emulated.at("passes"), elements * 8 + scaling);
+}
+
+// A weight that was gathered in float8 lies by rows; the pieces of async tensor parallelism share its copy.
+TEST(Float8Choices, PiecesOfAnInputGradientShareTheTransposedWeight) {
+    const OpsContext context;
+    const auto transposed_bytes = [](int num_pieces) {
+        const PlannedGpu gpu(90);
+        double passes = 0;
+        const WorkObserver observer([&](const Work& work) {
+            if (work.kind == WorkKind::Pass) passes += work.bytes;
+        });
+        const auto options = at::TensorOptions(at::kMeta);
+        const Recipe& recipe = *find_recipe("tensorwise");
+        const Operand weight{at::zeros({256, 512}, options.dtype(at::ScalarType::Float8_e4m3fn)),
+                             at::zeros({1, 1}, options), at::kBFloat16},
+            dy{at::zeros({32, 256}, options.dtype(at::ScalarType::Float8_e4m3fn)), at::zeros({1, 1}, options),
+               at::kBFloat16};
+        const Stack cast = Stack{{}, weight, &recipe}.cast(recipe.input_gradient.right, SumOver::Rows);
+        for (int piece = 0; piece < num_pieces; ++piece) linear_input_gradient(dy, cast);
+        return passes;
+    };
+    EXPECT_EQ(transposed_bytes(1), 2 * 256 * 512);
+    EXPECT_EQ(transposed_bytes(4), 2 * 256 * 512);
 }
 
 }  // namespace

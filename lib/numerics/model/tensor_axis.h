@@ -83,7 +83,8 @@ class TensorAxis {
         return x.scaled() ? x : ops::cast(x, cast, summed, largest_magnitude(x.values, cast, largest));
     }
     ops::Stack cast(const ops::Stack& weight, const ops::Cast& cast, SumOver summed) const {
-        if (cast.scaling == ops::Scaling::None || weight.all.scaled()) return weight;
+        if (cast.scaling == ops::Scaling::None) return weight;
+        if (weight.all.scaled()) return weight.cast(cast, summed);
         const ops::Stack whole{{}, weight.whole(), weight.recipe};  // parts that lie apart are copied once
         return whole.cast(cast, summed, largest_magnitude(whole.all.values, cast));
     }

@@ -12,6 +12,7 @@
 #include "base/element_type.h"
 #include "base/error.h"
 #include "ops/gpu_casts.h"
+#include "ops/gpu_float8.h"
 #include "ops/kernel_calls.h"
 #include "ops/work.h"
 
@@ -229,7 +230,8 @@ at::Tensor largest_magnitude(const at::Tensor& x) { return largest_of_groups(x, 
 at::Tensor for_transfer(const at::Tensor& x) { return x.element_size() == 1 ? x.view(at::kByte) : x; }
 
 Operand cast(const Operand& original, const Cast& cast, SumOver summed, const at::Tensor& largest) {
-    if (cast.scaling == Scaling::None || original.scaled()) return original;
+    if (cast.scaling == Scaling::None) return original;
+    if (original.scaled()) return summed == SumOver::Rows ? for_sums_over_rows(original) : original;
     const at::Tensor& x = original.values;
     ARGOSY_CHECK(cast.scaling != Scaling::Matrix || largest.defined(), "no largest magnitude for one scale");
     ARGOSY_CHECK(cast.scaling == Scaling::Matrix || summed != SumOver::Either,

@@ -268,6 +268,15 @@ cublas::Target product_target(const at::Tensor& x) {
     return gpu::holds(x) ? multiplier().target() : cublas::Target{};
 }
 
+Operand for_sums_over_rows(const Operand& operand) {
+    const cublas::Target target = product_target(operand.values);
+    const bool needs_copy = target.multiplies_float8() && !target.reads_float8_in_either_order();
+    if (!needs_copy || operand.other_order.defined() || is_aligned(operand.values.t())) return operand;
+    Operand result = operand;
+    result.other_order = with_adjacent_terms(operand.transposed()).t();
+    return result;
+}
+
 void multiply_scaled(const at::Tensor& out, const Operand& a, const Operand& b, Summing summing,
                      const at::Tensor& addend, const at::Tensor& bias) {
     ARGOSY_CHECK(a.scaled() && b.scaled(), "a product of which one operand is in float8");

@@ -40,6 +40,10 @@ Float8Choice choose_float8(const Recipe::Product& casts, at::ScalarType result, 
 /// planned one. No GPU for other tensors, and on Path::Plain.
 cublas::Target product_target(const at::Tensor& x);
 
+/// `operand`, which is in float8, for several products that sum over its rows: on a GPU whose products need
+/// the terms side by side, each of them would make the same copy.
+Operand for_sums_over_rows(const Operand& operand);
+
 /// How a product of operands in float8 is summed.
 struct Summing {
     Accumulation accumulation = Accumulation::Native;

@@ -260,8 +260,8 @@ at::Tensor Stack::whole() const {
 }
 
 Stack Stack::cast(const Cast& cast, SumOver summed, const at::Tensor& largest) const {
-    if (cast.scaling == Scaling::None || all.scaled()) return *this;
-    return {{}, ops::cast(whole(), cast, summed, largest), recipe};
+    if (cast.scaling == Scaling::None) return *this;
+    return {{}, ops::cast(all.scaled() ? all : whole(), cast, summed, largest), recipe, name};
 }
 
 int64_t Stack::num_rows() const {
