@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "expect_error.h"
+#include "plan/gpus.h"
 #include "scratch_folder.h"
 
 namespace argosy::plan {
@@ -101,7 +102,7 @@ class LinksOfAFile : public ::testing::Test {
 
     /// An H100 in nodes of 4, with the links of these files.
     Machine machine(const std::string& paths, int num_ranks = 8) const {
-        Machine found = *find_machine("h100");
+        Machine found = named_gpu("h100");
         found.ranks_per_node = 4;
         take_links(found, paths, num_ranks);
         return found;
@@ -179,6 +180,17 @@ TEST_F(LinksOfAFile, GiveThePlanTheMeasuredTimes) {
     }
 }
 
+// nccl-bench over MPI, on a cluster where no job has GPUs yet.
+TEST_F(LinksOfAFile, OfHostMemoryAreThoseBetweenNodesOfGpus) {
+    const std::string path = write(Report{.device = nullptr});
+    const Machine found = machine(path);
+    expect_link(found.between_nodes.usual, kBetween, kFarLatency);
+    EXPECT_NE(found.between_nodes.usual.source.find("in host memory: GPUs' transfers may differ"),
+              std::string::npos);
+    EXPECT_TRUE(found.in_node.measured.empty());
+    EXPECT_EQ(found.in_node.usual.source, "80 % of the datasheet");
+}
+
 TEST_F(LinksOfAFile, RefuseFilesThatDoNotFit) {
     const auto refused = [&](const std::string& path, const std::vector<std::string>& parts,
                              int num_ranks = 8) {
@@ -208,8 +220,8 @@ TEST_F(LinksOfAFile, RefuseFilesThatDoNotFit) {
     refused(write(Report{.per_node = 2}),
             {"another number of ranks: 2 on a node, and the plan has 4", "--gpus-per-node 2"});
     refused(write(Report{.per_node = 8}), {"8 on a node, and the plan has 3"}, 3);
-    refused(write(Report{.device = nullptr}),
-            {"between ranks in host memory, but the plan is for h100", "--backend nccl"});
+    refused(write(Report{.nodes = 1, .device = nullptr}),
+            {"in the host memory of one node, which says nothing of h100", "--backend nccl"});
     const std::string path = write(Report{});
     refused(path + "," + path, {"two measurements of the same links"});
 }

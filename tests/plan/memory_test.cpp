@@ -7,6 +7,7 @@
 
 #include "observe/memory.h"
 #include "ops/ops_context.h"
+#include "plan/gpus.h"
 #include "plan/layouts.h"
 #include "plan/rank_trace.h"
 #include "support/world.h"
@@ -138,7 +139,7 @@ int64_t planned_peak(const testing::TinyRunOptions& run, const layout::MeshShape
                                         .recompute = run.recompute,
                                         .num_microbatches = run.global_batch / mesh.degree(layout::kDataAxes),
                                         .step = {.optimizers = run.optimizers}};
-    Machine processor = *find_machine("h100");
+    Machine processor = named_gpu("h100");
     processor.capability = 0;  // so that attention takes the way of the run
     return trace_rank(options, mesh, testing::world().rank(), processor).peak.bytes;
 }

@@ -9,6 +9,7 @@
 
 #include "ops/float8.h"
 #include "ops/ops_context.h"
+#include "plan/gpus.h"
 
 namespace argosy::plan {
 namespace {
@@ -33,7 +34,7 @@ train::TrainerOptions trainer(bool overlaps) {
 
 RankPlan plan_of(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
     const ops::OpsContext tensors;
-    RankPlan plan{.trace = trace_rank(options, mesh, /*rank=*/0, *find_machine("h100")), .time = {}};
+    RankPlan plan{.trace = trace_rank(options, mesh, /*rank=*/0, named_gpu("h100")), .time = {}};
     plan.time = simulate_step({&plan.trace, 1})[0];
     return plan;
 }
@@ -132,7 +133,7 @@ TEST(TensorCollectives, SayWhetherTheyOverlapAndWhyNot) {
 // A transfer between processors takes the time of the rank that waits for it, whatever runs before.
 TEST(TensorCollectives, OfProcessorsDoNotOverlap) {
     const ops::OpsContext tensors;
-    Machine machine = *find_machine("h100");
+    Machine machine = named_gpu("h100");
     machine.is_gpu = false;
     const layout::MeshShape mesh{{1, 1, 1, 1, 2}};
     RankPlan plan{.trace = trace_rank(trainer(true), mesh, /*rank=*/0, machine), .time = {}};
@@ -145,7 +146,7 @@ TEST(TensorCollectives, OfProcessorsDoNotOverlap) {
 
 /// A machine with fast links, whose hops take `hop_seconds`.
 Machine machine_with(double hop_seconds) {
-    Machine machine = *find_machine("h100");
+    Machine machine = named_gpu("h100");
     machine.launch_seconds = 0;
     machine.in_node.usual = {2e12, hop_seconds, "a test"};
     return machine;
@@ -180,7 +181,8 @@ TEST(ChooseOverlap, KnowsGpusByTheirDriversNames) {
     const std::pair<const char*, const char*> known[] = {{"NVIDIA H100 80GB HBM3", "h100"},
                                                          {"NVIDIA H200", "h200"},
                                                          {"NVIDIA A100-SXM4-80GB", "a100"},
-                                                         {"NVIDIA B200", "b200"}};
+                                                         {"NVIDIA B200", "b200"},
+                                                         {"NVIDIA L40S", "l40s"}};
     for (const auto& [name, row] : known) {
         const auto machine = machine_of_gpu(name);
         ASSERT_TRUE(machine) << name;
@@ -188,7 +190,7 @@ TEST(ChooseOverlap, KnowsGpusByTheirDriversNames) {
     }
     for (const char* name :
          {"NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA A100-PCIE-40GB", "NVIDIA GH200 480GB",
-          "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GB200", "NVIDIA L40S", "", "h100"})
+          "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA GB200", "NVIDIA L40", "", "h100"})
         EXPECT_FALSE(machine_of_gpu(name)) << name;
 }
 

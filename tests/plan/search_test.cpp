@@ -12,6 +12,7 @@
 #include "config/schema.h"
 #include "expect_error.h"
 #include "ops/ops_context.h"
+#include "plan/gpus.h"
 #include "plan/plan_text.h"
 
 namespace argosy::plan {
@@ -28,7 +29,7 @@ config::JobConfig given() {
 
 /// An H100 whose tensors can have `mebibytes`, in nodes of 4.
 Machine small_machine(int64_t mebibytes) {
-    Machine machine = *find_machine("h100");
+    Machine machine = named_gpu("h100");
     machine.ranks_per_node = 4;
     machine.reserved_bytes = 0;
     machine.memory_bytes = mebibytes * kMebibyte;

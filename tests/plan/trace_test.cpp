@@ -7,6 +7,7 @@
 
 #include "model/flops.h"
 #include "ops/ops_context.h"
+#include "plan/gpus.h"
 #include "plan/plan.h"
 #include "plan/rank_trace.h"
 #include "plan/simulate.h"
@@ -34,7 +35,7 @@ train::TrainerOptions options() {
 
 RankTrace trace(const layout::MeshShape& mesh, const train::TrainerOptions& how, int rank = 0) {
     const ops::OpsContext tensors;
-    return trace_rank(how, mesh, rank, *find_machine("h100"));
+    return trace_rank(how, mesh, rank, named_gpu("h100"));
 }
 
 constexpr layout::MeshShape kOne{{1, 1, 1, 1, 1}};
@@ -119,7 +120,7 @@ TEST(RankTrace, OfAPlanIsThatOfTheRankWithTheMostWork) {
             config.training.seq_len = 16384;  // four windows
         }
         config.parallelism.context_parallel_load_balancer = balancer;
-        const Plan plan = make_plan(config, 8, *find_machine("h100"));
+        const Plan plan = make_plan(config, 8, named_gpu("h100"));
         train::TrainerOptions how =
             setup::trainer_options(config, setup::choose_model(config.model), plan.mesh);
         double most = 0, least = 1e30;
@@ -147,7 +148,7 @@ TEST(RankTrace, MultipliesInFloat8WhereTheGpuHasIt) {
     const ops::OpsContext tensors;
     train::TrainerOptions how = options();
     how.model.casts.recipe = ops::find_recipe("tensorwise");
-    Machine machine = *find_machine("h100");
+    Machine machine = named_gpu("h100");
     machine.memory_speed = 1e20;
     machine.launch_seconds = 0;
     const auto seconds = [&](int capability) {
@@ -169,7 +170,7 @@ TEST(RankTrace, NamesTheMomentOfThePeak) {
 TEST(RankTrace, HasTheSharedMemoryOfProcessors) {
     const ops::OpsContext tensors;
     const auto shared = [](const layout::MeshShape& mesh, int64_t ring_bytes) {
-        Machine machine = *find_machine("h100");
+        Machine machine = named_gpu("h100");
         machine.ring_bytes = ring_bytes;
         return trace_rank(options(), mesh, /*rank=*/0, machine).shared_bytes;
     };
@@ -190,7 +191,7 @@ TEST(RankTrace, HasTheSharedMemoryOfProcessors) {
 TEST(RankTrace, MapsTheSharedMemoryOfItsGroupsOnly) {
     const ops::OpsContext tensors;
     const auto share_of_mapped = [](const layout::MeshShape& mesh) {
-        Machine machine = *find_machine("h100");
+        Machine machine = named_gpu("h100");
         machine.ring_bytes = 1 << 30;
         const RankTrace trace = trace_rank(options(), mesh, /*rank=*/0, machine);
         return static_cast<double>(trace.mapped_shared_bytes) / static_cast<double>(trace.shared_bytes);

@@ -64,13 +64,21 @@ class BenchFile {
         }
     }
 
+    bool in_host_memory() const { return !device_; }
     const std::vector<OpKind>& kinds() const { return kCollectives.at(collective_); }
 
-    /// Refuses a report of other devices, or of another number of ranks on a node.
+    /// Refuses a report of GPUs for a processor, or of another number of ranks on a node. One in host memory
+    /// has the links between nodes for GPUs too.
     void check_fits(const Machine& machine, int num_ranks) const {
-        if (machine.is_gpu != device_.has_value()) {
-            refuse("was measured between {}, but the plan is for {}; measure with --backend {}",
-                   device_.value_or("ranks in host memory"), machine.name, machine.is_gpu ? "nccl" : "mpi");
+        if (!machine.is_gpu && device_)
+            refuse("was measured between {}, but the plan is for {}; measure with --backend mpi", *device_,
+                   machine.name);
+        if (machine.is_gpu && in_host_memory() && !best_group(/*between=*/true)) {
+            refuse(
+                "was measured in the host memory of one node, which says nothing of {}; measure with "
+                "--backend nccl, or "
+                "over several nodes",
+                machine.name);
         }
         const int planned = std::min(machine.ranks_per_node, num_ranks);
         if (ranks_per_node_ == planned || ranks_per_node_ == machine.ranks_per_node) return;
@@ -240,8 +248,11 @@ void take_links(Machine& machine, const std::string& paths, int num_ranks) {
     for (const bool between : {false, true}) {
         Links& links = between ? machine.between_nodes : machine.in_node;
         for (const BenchFile& report : reports) {
-            const std::optional<Link> link = report.link(between, machine.in_node);
+            const bool other_memory = machine.is_gpu && report.in_host_memory();
+            if (other_memory && !between) continue;  // says nothing of links between GPUs
+            std::optional<Link> link = report.link(between, machine.in_node);
             if (!link) continue;
+            if (other_memory) link->source += ", in host memory: GPUs' transfers may differ";
             if (links.measured.empty()) links.usual = *link;
             for (const OpKind kind : report.kinds()) {
                 const auto [entry, is_new] = links.measured.emplace(kind, *link);

@@ -24,49 +24,7 @@
 namespace argosy::plan {
 namespace {
 
-constexpr double kTera = 1e12, kGiga = 1e9;
-
-/// Source: NVIDIA's datasheets (dense products; NVLink in one direction). Between nodes: one 400 Gb/s adapter
-/// for each GPU, 200 Gb/s for A100. The memory is the smallest total that CUDA reported in public logs: it is
-/// one or two GiB less than the datasheet's.
-struct Sheet {
-    const char* name;
-    int capability;
-    double float8_tflops, narrow_tflops, fp32_tflops, fp64_tflops;
-    double memory_gib, memory_gb_per_second, nvlink_gb_per_second, network_gb_per_second;
-    double product_share;  // of the peak
-};
-
-// The share of the peak that products reach was fitted to one published run of another program: Llama 3.1 8B
-// on 8 H100 (500 W) with FSDP, compiled, bf16, 8192 tokens, 2 sequences a rank, selective recomputation, at
-// 6,667 tokens/s a GPU. An H200's share was fitted to this program's speeds on one (700 W): Qwen2.5 0.5B,
-// 1.5B, 3B and 7B with 1024 tokens, bf16 weights and states, at 166,965, 61,062, 31,590 and 13,996 tokens/s
-// (tests/gpu/results/). The ratios between the shares are assumptions.
-//
-// The shares do not depend on sizes. Published speeds of another program with the same four models on one
-// H100 (149,500, 58,900, 30,900 and 13,850 tokens/s) leave shares of 0.67, 0.72, 0.72 and 0.67 to products
-// beside the planned passes, within 4 % of their mean. Divided by the efficiency of tiles of 128 x 256 in
-// whole waves over 132 multiprocessors they differ from it by up to 18 %, or 5 % if sums may be split: such a
-// model predicts no better.
-//
-// Products of float8 are taken to reach the same share of their peak as those of bf16. No share was fitted to
-// them: with microbatches of 8192 tokens, four to a step, 7B made 21,739 tokens/s of an H200 in float8 with
-// one scale for a matrix and weights cast once, 21,023 with weights cast in each microbatch, and 19,735 with
-// a scale for each row; the plan says 22,053, 21,576 and 19,561. Products with fp32 scales for blocks of 128
-// terms are slower on Hopper: all of 7B's reached 0.81 of the speed of those with one scale (gemm_speed).
-// With that the plan says 18,738, and 18,062 were measured.
-constexpr double kPublishedShare = 0.404, kMeasuredShare = 0.7;
-constexpr double kLongBlocksOfProduct = 0.81;
-constexpr Sheet kSheets[] = {
-    {"a100", 80, 0, 312, 19.5, 19.5, 79.1, 2039, 300, 25, kPublishedShare},
-    {"h100", 90, 1979, 989, 67, 67, 79.1, 3350, 450, 50, kPublishedShare},
-    {"h200", 90, 1979, 989, 67, 67, 139.7, 4800, 450, 50, kMeasuredShare},
-    {"b200", 100, 4500, 2250, 80, 40, 178.3, 8000, 900, 50, kPublishedShare},
-};
-constexpr double kAttentionOfProduct = 0.7, kPassShare = 0.6, kLinkShare = 0.8;
-constexpr double kLaunchSeconds = 3e-6, kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
-// The context of CUDA, workspaces of products and buffers of NCCL.
-constexpr int64_t kReservedBytes = 3 * kGibi;
+constexpr double kLongBlocksOfProduct = 0.81;  // of the share of other products in float8 (gpus.cpp)
 
 bool is_message(const comm::RecordedOp& op) {
     return op.kind == comm::OpKind::Send || op.kind == comm::OpKind::Receive;
@@ -206,38 +164,6 @@ Route route_of(const comm::RecordedOp& op, int num_nodes) {
     if (op.size > num_nodes) route.in_node = {bytes, rounds * std::max(0, op.size - 1 - hops_between)};
     if (num_nodes > 1) route.between_nodes = {bytes * num_nodes / op.size, rounds * hops_between};
     return route;
-}
-
-std::optional<Machine> find_machine(const std::string& name, double product_share) {
-    const auto sheet = std::ranges::find(kSheets, name, &Sheet::name);
-    if (sheet == std::end(kSheets)) return std::nullopt;
-    if (product_share == 0) product_share = sheet->product_share;
-    const auto link = [](double gb_per_second, double latency) {
-        return Link{gb_per_second * kGiga * kLinkShare, latency,
-                    fmt::format("{:.0f} % of the datasheet", 100 * kLinkShare)};
-    };
-    return Machine{.name = name,
-                   .is_gpu = true,
-                   .memory_bytes = static_cast<int64_t>(sheet->memory_gib * kGibi),
-                   .reserved_bytes = kReservedBytes,
-                   .capability = sheet->capability,
-                   .float8_flops = sheet->float8_tflops * kTera,
-                   .narrow_flops = sheet->narrow_tflops * kTera,
-                   .fp32_flops = sheet->fp32_tflops * kTera,
-                   .fp64_flops = sheet->fp64_tflops * kTera,
-                   .memory_speed = sheet->memory_gb_per_second * kGiga,
-                   .in_node = {link(sheet->nvlink_gb_per_second, kInNodeLatency)},
-                   .between_nodes = {link(sheet->network_gb_per_second, kBetweenNodesLatency)},
-                   .product_share = product_share,
-                   .attention_share = kAttentionOfProduct * product_share,
-                   .pass_share = kPassShare,
-                   .launch_seconds = kLaunchSeconds};
-}
-
-std::vector<std::string> machine_names() {
-    std::vector<std::string> names;
-    for (const Sheet& sheet : kSheets) names.emplace_back(sheet.name);
-    return names;
 }
 
 Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks) {

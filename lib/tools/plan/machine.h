@@ -80,17 +80,12 @@ struct Machine {
     double seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const;
 };
 
-/// A row of the table of GPUs: "a100", "h100", "h200", "b200". None for another name. `product_share`: of the
-/// peak; 0: as the table says.
-std::optional<Machine> find_machine(const std::string& name, double product_share = 0);
-/// The names of the table.
-std::vector<std::string> machine_names();
-
 /// Replaces the links of `machine` by those in `paths`, files of nccl-bench that are separated by commas
 /// (links.cpp). Collectives that no file has get the link of the first file that has one. Links that no file
-/// has stay. Throws UserError for a file that is no such report, has too few sizes, or was measured in host
-/// memory for GPUs or the other way around, or with another number of ranks on a node than `machine` has for
-/// a job of `num_ranks`. The name of the GPU is not compared: a report says what its machine calls it.
+/// has stay. Throws UserError for a file that is no such report, has too few sizes, or was measured
+/// between GPUs for a processor, or in the host memory of one node for GPUs, or with another number of ranks
+/// on a node than `machine` has for a job of `num_ranks`. The name of the GPU is not compared: a report says
+/// what its machine calls it.
 void take_links(Machine& machine, const std::string& paths, int num_ranks);
 
 /// Measures this processor for a step of `num_ranks` ranks, each with as many threads as this process:

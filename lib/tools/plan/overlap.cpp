@@ -15,6 +15,7 @@
 #include "comm/values.h"
 #include "cuda/device.h"
 #include "observe/peak_flops.h"
+#include "plan/gpus.h"
 
 namespace argosy::plan {
 namespace {
@@ -159,10 +160,10 @@ std::optional<Machine> machine_of_gpu(const std::string& driver_name) {
     });
     const auto has = [&](const std::string& word) { return words.find(" " + word + " ") != words.npos; };
     const double peak = observe::datasheet_peak(driver_name, at::kBFloat16).flops_per_second;
-    for (const std::string& row : machine_names()) {
-        const std::optional<Machine> machine = find_machine(row);
+    for (const std::string& row : gpu_names()) {
+        const Machine machine = named_gpu(row);
         const bool is_row = has(row) && !has("pcie");
-        if (is_row && std::abs(machine->narrow_flops - peak) < 1e-9 * peak) return machine;
+        if (is_row && std::abs(machine.narrow_flops - peak) < 1e-9 * peak) return machine;
     }
     return std::nullopt;
 }

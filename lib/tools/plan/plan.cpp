@@ -1,14 +1,17 @@
 #include "plan/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/units.h"
 #include "model/flops.h"
+#include "plan/gpus.h"
 #include "setup/converters.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
@@ -60,6 +63,23 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
     return work;
 }
 
+/// Refuses what has no meaning for this processor's ranks, and more of them than anyone means.
+void check_cpu(const config::PlanRequest& request) {
+    const std::pair<const char*, bool> of_gpus[] = {{"product-share", request.product_share > 0},
+                                                    {"gpu-memory", request.gpu_memory_gib > 0},
+                                                    {"network", !request.network.empty()},
+                                                    {"nvlink", !request.nvlink.empty()}};
+    for (const auto& [option, given] : of_gpus) {
+        if (given) throw UserError("--{} is for a GPU (--gpu): this processor is measured", option);
+    }
+    const int usual = std::max(8, static_cast<int>(std::thread::hardware_concurrency()));
+    if (!request.device.empty() || request.num_ranks <= usual) return;
+    throw UserError(
+        "--gpus {} without --gpu would plan {} ranks on this processor; name the GPUs ({}), or --gpu {} if "
+        "that is meant",
+        request.num_ranks, request.num_ranks, fmt::join(gpu_names(), ", "), config::PlanRequest::kCpu);
+}
+
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
 /// Plans from a step of at most `max_microbatches`.
@@ -82,6 +102,8 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
         plan.seconds = std::max(plan.seconds, plan.ranks.back().time.total);
     }
     plan.peak_flops = machine.peak(at::kBFloat16);
+    plan.compute_type = name_of(config.training.mixed_precision_param);
+    plan.peak_ratio = plan.peak_flops / machine.peak(options.model.precision.compute);
     plan.model_flops = model::flops_per_token(options.spec, config.training.seq_len).causal *
                        static_cast<double>(plan.tokens) / mesh.num_ranks();
     return plan;
@@ -106,22 +128,15 @@ bool Plan::fits() const { return room_bytes() == 0 || peak_bytes() <= room_bytes
 
 Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request) {
     const auto find = [&] {
-        if (request.device == config::PlanRequest::kCpu) {
-            if (request.product_share > 0)
-                throw UserError("--product-share is for a GPU (--gpu): this processor is measured");
+        if (request.device.empty() || request.device == config::PlanRequest::kCpu) {
+            check_cpu(request);
             const at::ScalarType type = setup::scalar_type(config.training.mixed_precision_param);
             Machine processor =
                 measure_processor(work_of_a_step(config, request.num_ranks), type, request.num_ranks);
             processor.ring_bytes = config.comm.shared_memory ? config.comm.shared_memory_mib * kMebi : 0;
             return processor;
         }
-        auto machine = find_machine(request.device, request.product_share);
-        if (!machine) {
-            throw UserError("--gpu {} is unknown; known are {} and {}", request.device,
-                            fmt::join(machine_names(), ", "), config::PlanRequest::kCpu);
-        }
-        machine->ranks_per_node = request.gpus_per_node;
-        return *machine;
+        return named_gpu(request);
     };
     Machine machine = find();
     if (!request.links.empty()) take_links(machine, request.links, request.num_ranks);

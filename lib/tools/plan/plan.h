@@ -24,11 +24,14 @@ struct Plan {
     std::string title;  // the model
     layout::MeshShape mesh;
     Machine machine;
-    std::vector<RankPlan> ranks;  // one of each pipeline stage
-    int64_t tokens = 0;           // of a step
-    double seconds = 0;           // of a step
-    double model_flops = 0;       // of a step and a device, by the causal formula (model/flops.h)
-    double peak_flops = 0;        // of a device in bf16, as for the MFU of a run (observe/metrics.h)
+    std::vector<RankPlan> ranks;             // one of each pipeline stage
+    int64_t tokens = 0;                      // of a step
+    double seconds = 0;                      // of a step
+    double model_flops = 0;                  // of a step and a device, by the causal formula (model/flops.h)
+    double peak_flops = 0;  // of a device in bf16, as for the MFU of a run (observe/metrics.h)
+    /// The type of the products, and how many times lower its peak is.
+    std::string compute_type = {};
+    double peak_ratio = 1;
 
     const RankPlan& fullest() const;  // the rank with the largest peak of memory, shared memory included
     const RankPlan& slowest() const;

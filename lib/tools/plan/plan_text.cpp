@@ -212,6 +212,11 @@ std::string plan_text(const Plan& plan) {
         fmt::format("speed     {:.0f} tokens/s, {:.0f} a device, {:.1f} % of the peak of {:.4g} TFLOP/s\n",
                     plan.tokens_per_second(), plan.tokens_per_second() / plan.mesh.num_ranks(),
                     100 * plan.utilisation(), plan.peak_flops / 1e12);
+    if (plan.machine.is_gpu && plan.peak_ratio != 1) {
+        text += fmt::format(
+            "          computes in {}, whose peak is {:.3g} times lower: training.mixed_precision_param\n",
+            plan.compute_type, plan.peak_ratio);
+    }
     constexpr int64_t kMinShown = kMebi;
     if (fullest.trace.shared_bytes >= kMinShown) {
         text += fmt::format("shared    {} more at least for exchanges between the ranks of a node\n",

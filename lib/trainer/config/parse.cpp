@@ -25,8 +25,8 @@ const std::map<std::string, Command> kCommands = {{"help", Command::Help},
                                                   {"print-config", Command::PrintConfig},
                                                   {"plan", Command::Plan},
                                                   {"search", Command::Search}};
-const std::vector<std::string> kPlanOptions = {"gpus",          "gpu",   "gpus-per-node",
-                                               "product-share", "links", "json"};
+const std::vector<std::string> kPlanOptions = {
+    "gpus", "gpu", "gpu-memory", "gpus-per-node", "network", "nvlink", "product-share", "links", "json"};
 const std::map<std::string, ForeignProgram> kForeignPrograms = {
     {"from-torchtitan", ForeignProgram::TorchTitan}, {"from-litgpt", ForeignProgram::LitGpt}};
 
@@ -105,13 +105,13 @@ int positive_number(const Option& option) {
     throw UserError("--{} must be an integer in [1, {}], but is '{}'", option.name, kMax, word);
 }
 
-double share_of(const Option& option) {
+double number_up_to(double max, const Option& option) {
     const std::string text = value_of(option);
-    double share = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), share);
-    if (error != std::errc() || end != text.data() + text.size() || !(share > 0 && share <= 1))
-        throw UserError("--{} must be above 0 and at most 1, but is '{}'", option.name, text);
-    return share;
+    double number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (error != std::errc() || end != text.data() + text.size() || !(number > 0 && number <= max))
+        throw UserError("--{} must be above 0 and at most {}, but is '{}'", option.name, max, text);
+    return number;
 }
 
 /// Sets the option of --plan and --search that `option` is. REQUIRES: it is one.
@@ -119,7 +119,10 @@ void apply_plan_option(const Option& option, PlanRequest& plan) {
     if (option.name == "gpus") plan.num_ranks = positive_number(option);
     if (option.name == "gpus-per-node") plan.gpus_per_node = positive_number(option);
     if (option.name == "gpu") plan.device = value_of(option);
-    if (option.name == "product-share") plan.product_share = share_of(option);
+    if (option.name == "gpu-memory") plan.gpu_memory_gib = number_up_to(1024, option);
+    if (option.name == "network") plan.network = value_of(option);
+    if (option.name == "nvlink") plan.nvlink = value_of(option);
+    if (option.name == "product-share") plan.product_share = number_up_to(1, option);
     if (option.name == "links") plan.links = value_of(option);
     if (option.name != "json") return;
     if (option.value) throw UserError("--json takes no value, but got '{}'", *option.value);

@@ -15,7 +15,9 @@ enum class Command { Run, Help, Version, Completion, PrintConfig, Plan, Search, 
 struct PlanRequest {
     static constexpr const char* kCpu = "cpu";  // this processor, which is measured
     int num_ranks = 1;                          // --gpus
-    std::string device = kCpu;                  // --gpu
+    std::string device = {};                    // --gpu; empty: kCpu, which is refused for many ranks
+    double gpu_memory_gib = 0;                  // --gpu-memory; 0: that of the GPU's table
+    std::string network = {}, nvlink = {};      // --network, --nvlink: speeds in words (plan/gpus.h)
     int gpus_per_node = 8;                      // --gpus-per-node
     double product_share = 0;                   // --product-share; 0: that of the GPU's table
     std::string links = {};                     // --links: files, separated by commas (plan/machine.h)
