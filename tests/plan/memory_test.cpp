@@ -12,6 +12,7 @@
 #include "plan/rank_trace.h"
 #include "support/world.h"
 #include "train/muon.h"
+#include "train/shared_muon.h"
 #include "train/tiny_run.h"
 #include "train/whole_norm.h"
 
@@ -131,7 +132,7 @@ testing::TinyRunOptions step_of(const Layout& layout, const std::string& family)
 }
 
 /// The plan of this rank.
-int64_t planned_peak(const testing::TinyRunOptions& run, const layout::MeshShape& mesh) {
+PeakMemory planned_peak(const testing::TinyRunOptions& run, const layout::MeshShape& mesh) {
     const train::TrainerOptions options{.spec = *run.spec,
                                         .model = {.precision = run.precision, .seq_len = run.seq_len},
                                         .stage_layers = run.layout.stage_layers,
@@ -141,7 +142,7 @@ int64_t planned_peak(const testing::TinyRunOptions& run, const layout::MeshShape
                                         .step = {.optimizers = run.optimizers}};
     Machine processor = named_gpu("h100");
     processor.capability = 0;  // so that attention takes the way of the run
-    return trace_rank(options, mesh, testing::world().rank(), processor).peak.bytes;
+    return trace_rank(options, mesh, testing::world().rank(), processor).peak;
 }
 
 /// The same of the second step of a run. `planted`: bytes of a tensor beside those of the step.
@@ -191,16 +192,32 @@ TEST(PeakMemory, OfEachStageIsPlanned) {
             testing::TinyRunOptions run = step_of(layout, family.substr(0, family.find(' ')));
             if (family.ends_with("Muon")) run.optimizers = {train::muon({})};
             const auto mesh = layout::resolve(layout.mesh, testing::world().size());
-            EXPECT_EQ(disagreement(planned_peak(run, mesh), measured_peak(run)), "");
+            EXPECT_EQ(disagreement(planned_peak(run, mesh).bytes, measured_peak(run)), "");
         }
     }
+}
+
+// So few tokens that the update needs the most memory.
+TEST(PeakMemory, OfSharedMatricesIsPlanned) {
+    const ops::OpsContext tensors;
+    const int num_ranks = testing::world().size();
+    const testing::TinyRunOptions run{.layout = {.name = "tensor", .mesh = {.tensor = num_ranks}},
+                                      .precision = kTypes[0].precision,
+                                      .optimizers = {testing::shared_muon()},
+                                      .spec = testing::widened("llama3", /*dim=*/100),
+                                      .global_batch = 1,
+                                      .seq_len = 4};
+    const auto mesh = layout::resolve(run.layout.mesh, num_ranks);
+    const PeakMemory planned = planned_peak(run, mesh);
+    EXPECT_EQ(planned.operation, "the optimizer's update");
+    EXPECT_EQ(disagreement(planned.bytes, measured_peak(run)), "");
 }
 
 TEST(PeakMemory, OfABufferOutsideThePlanIsFound) {
     const ops::OpsContext tensors;
     const testing::TinyRunOptions run = step_of(pipelines()[0], "llama3");
     const auto mesh = layout::resolve(run.layout.mesh, testing::world().size());
-    const int64_t planned = planned_peak(run, mesh);
+    const int64_t planned = planned_peak(run, mesh).bytes;
     const std::string found = disagreement(planned, measured_peak(run, planned / 25));
     EXPECT_NE(found.find("measured: +4"), std::string::npos) << found;
 }

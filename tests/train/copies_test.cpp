@@ -16,6 +16,7 @@
 #include "support/communicator_double.h"
 #include "support/world.h"
 #include "train/muon.h"
+#include "train/shared_muon.h"
 #include "train/tiny_run.h"
 
 namespace argosy::testing {
@@ -86,6 +87,7 @@ struct Mode {
     parallel::Precision precision;
     int num_steps = kNumSteps / 3;
     std::vector<train::OptimizerChoice> optimizers = {};
+    bool widened = false;
 };
 
 std::vector<Mode> modes() {
@@ -98,7 +100,12 @@ std::vector<Mode> modes() {
             {", Muon, all in bf16",
              {at::kBFloat16, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true},
              kNumSteps / 3,
-             {train::muon({.state = at::kBFloat16})}}};
+             {train::muon({.state = at::kBFloat16})}},
+            {", Muon, tensor ranks share matrices",
+             {at::kFloat, at::kBFloat16, at::kFloat},
+             kNumSteps / 3,
+             {shared_muon()},
+             /*widened=*/true}};
 }
 
 /// COLLECTIVE: compares what this rank holds of each parameter with the copy of the rank that owns it.
@@ -132,12 +139,14 @@ void expect_equal_copies(comm::Communicator& ranks) {
     for (const Case& each : cases()) {
         for (const Mode& mode : modes()) {
             SCOPED_TRACE(each.layout.name + mode.name);
-            TinyRun run({.family = each.family,
-                         .layout = each.layout,
-                         .precision = mode.precision,
-                         .optimizers = mode.optimizers,
-                         .qk_clip = qk_clip_of(each.family)},
-                        ranks);
+            TinyRun run(
+                {.family = each.family,
+                 .layout = each.layout,
+                 .precision = mode.precision,
+                 .optimizers = mode.optimizers,
+                 .qk_clip = qk_clip_of(each.family),
+                 .spec = mode.widened ? std::optional(widened(each.family, /*dim=*/15)) : std::nullopt},
+                ranks);
             const NamedTensors initial = run.weights();
             for (int step = 0; step < mode.num_steps; ++step) run.train(step);
             EXPECT_GT(largest_difference(run.weights(), initial).relative, 1e-3);

@@ -25,14 +25,15 @@ std::set<std::string> names_of_options() {
     TrainerOptions options;
     [[maybe_unused]] const auto& [spec, model, stage_layers, schedule, own_schedule, own_schedule_path,
                                   reshard, recompute, num_microbatches, executor, step] = options;
-    [[maybe_unused]] const auto& [precision, casts, tensor, context, seq_len, microbatch_size, seed] = model;
+    [[maybe_unused]] const auto& [precision, casts, tensor, context, seq_len, microbatch_size, seed,
+                                  watches_scores] = model;
     [[maybe_unused]] const auto& [graphs, take_softmax_sums, observer, launch_observer] = executor;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
     [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
     [[maybe_unused]] const auto& [rotation, balance] = context;
     [[maybe_unused]] const auto& [max_norm, weight_decay, decay_all_parameters, groups, unit_grad_norms,
-                                  adamw, optimizers] = step;
+                                  qk_clip, adamw, optimizers] = step;
     [[maybe_unused]] const auto& [beta1, beta2, eps, moments, adamw_seed] = adamw;
     return {"spec",
             "master",
@@ -65,6 +66,8 @@ std::set<std::string> names_of_options() {
             "decay_all_parameters",
             "groups",
             "unit_grad_norms",
+            "watches_scores",
+            "qk_clip",
             "beta1",
             "beta2",
             "eps",
@@ -172,6 +175,8 @@ std::vector<Flip> flips() {
          },
          kArithmetic},
         {"unit_grad_norms", kShard, [](auto& o) { o.step.unit_grad_norms = true; }},
+        {"watches_scores", kOne, [](auto& o) { o.model.watches_scores = true; }},
+        {"qk_clip", kShard, [](auto& o) { o.step.qk_clip = 100; }},
         {"beta1", kOne, [](auto& o) { o.step.adamw.beta1 = 0.5; }, kArithmetic},
         {"beta2", kOne, [](auto& o) { o.step.adamw.beta2 = 0.5; }, kArithmetic},
         {"eps", kOne, [](auto& o) { o.step.adamw.eps = 1; }, kArithmetic},

@@ -235,8 +235,17 @@ Draw draw(uint64_t seed, int max_ranks) {
     if (random.chance(25)) options.precision = {at::kFloat, at::kFloat, at::kFloat};
     options.layout.tensor = {.overlap_products = random.chance(30), .gather_logits = random.chance(20)};
     options.seed = seed;
-    if (random.chance(50)) options.optimizers = {train::muon({.by_head = random.chance(50)})};
     if (options.spec->qk_norm == model::QkNorm::None && random.chance(50)) options.qk_clip = 1;
+    if (!random.chance(50)) return draw;
+    options.optimizers = {train::muon({.by_head = random.chance(50)})};
+    if (!random.chance(50)) return draw;
+    // one or two large matrices, which tensor ranks share
+    options.spec->hidden_dim = random.between(6000, 9000);
+    const auto* layer = random.one_of({"layers.0.", "layers.1."});
+    const auto* name = random.one_of({"w1.weight", "w2.weight", "w3.weight"});
+    options.optimizers[0].takes = [=](const train::OptimizedParameter& parameter) {
+        return parameter.name.starts_with(layer) && parameter.name.ends_with(name);
+    };
     return draw;
 }
 
@@ -304,7 +313,13 @@ void expect_gradients_of_one_rank(TinyRun& run, const TinyRunOptions& options) {
     if (!is_double || options.optimizers.empty()) return;
     run.update(found);
     one.update(expected);
-    const Difference difference = largest_difference(run.weights(), one.weights());
+    NamedTensors weights = one.weights();
+    const NamedTensors found_weights = run.weights();
+    // AdamW makes an update of a gradient that is only rounding: of queries and keys, if a token sees one key.
+    std::erase_if(weights, [&](const auto& each) {
+        return of_one.at(each.first).abs().max().template item<double>() < kDoubleTolerance * min_scale;
+    });
+    const Difference difference = largest_difference(found_weights, weights);
     EXPECT_LE(difference.relative, kWeightsTolerance) << difference.name;
 }
 

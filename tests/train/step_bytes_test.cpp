@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ops/ops_context.h"
+#include "ops/orthogonal.h"
 #include "ops/work.h"
 #include "train/dry_step.h"
 #include "train/muon.h"
@@ -231,6 +232,40 @@ TEST(StepBytes, NoRankHasMoreOfMuonsWorkThanThePlannedOne) {
     EXPECT_GT(flops[planned], std::ranges::min(flops)) << "56 matrices on 32 ranks";
 }
 
+/// One layer on many ranks, so tensor ranks share its matrices.
+train::TrainerOptions options_of_shared() {
+    train::TrainerOptions shared = options();
+    shared.spec.num_layers = 1;
+    shared.spec.hidden_dim = 16384;
+    shared.step.optimizers = {train::muon({})};
+    return shared;
+}
+
+// w1, w2 and w3 of kDim x 16384 are shared by groups of four of 32 ranks; the other matrices have an owner.
+TEST(StepBytes, OfSharedMatricesAreTheirGramAndItsPolynomial) {
+    const layout::MeshShape shape{{1, 2, 4, 1, 4}};
+    int64_t num_shared = 0;
+    std::vector<double> flops;
+    for (int rank = 0; rank < shape.num_ranks(); ++rank) {
+        const auto with = recorded(options_of_shared(), shape, rank);
+        train::TrainerOptions adamw = options_of_shared();
+        adamw.step.optimizers = {};
+        const auto without = recorded(adamw, shape, rank);
+        const auto bytes = [&](OpKind kind) {
+            return whole_bytes(with, "tp", kind) - whole_bytes(without, "tp", kind);
+        };
+        const int64_t steps = bytes(OpKind::ReduceScatter) / (4 * kDim * kDim);
+        EXPECT_EQ(bytes(OpKind::ReduceScatter), steps * 4 * kDim * kDim) << "A in fp32";
+        EXPECT_EQ(bytes(OpKind::AllGather), steps * 2 * 2 * kDim * kDim) << "A and C in bf16";
+        num_shared += steps;
+        flops.push_back(flops_of_update(options_of_shared(), shape, rank));
+    }
+    EXPECT_EQ(num_shared, 3 * 5 * 4) << "three matrices, five steps, four ranks each";
+    EXPECT_EQ(flops[0], std::ranges::max(flops)) << "the planned rank";
+    const double all = 3 * ops::orthogonalization_flops(kDim, 16384, 5);
+    EXPECT_NEAR(flops[0] / (all / 3 / 4), 1, 0.01);
+}
+
 // Muon's matrices travel in bf16: each once to its owner, within the owner's replica, and once back; then
 // from there to the other replicas.
 TEST(StepBytes, OfMuonAreItsMatrices) {
@@ -250,7 +285,8 @@ TEST(StepBytes, OfMuonAreItsMatrices) {
     }
     EXPECT_EQ(exchanged, 2 * 2 * kMatrices);
     for (int rank = 0; rank < shape.num_ranks(); ++rank) {
-        for (const auto& [op, count] : recorded(muon, shape, rank).counts())
+        const auto recording = recorded(muon, shape, rank);
+        for (const auto& [op, count] : recording.counts())
             sent += op.kind == OpKind::AllToAll ? count * comm::moved_bytes(op).sent : 0;
     }
     EXPECT_EQ(sent, exchanged / kParts * (kParts - 1)) << "an owner has its own part";

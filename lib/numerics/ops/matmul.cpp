@@ -14,6 +14,7 @@
 #include "gpu/device.h"
 #include "ops/gpu_float8.h"
 #include "ops/kernel_calls.h"
+#include "ops/numerics.h"
 #include "ops/ops_context.h"
 #include "ops/work.h"
 
@@ -370,8 +371,10 @@ void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Op
 void write_scaled_product(const at::Tensor& out, double factor, const at::Tensor& a, const at::Tensor& b,
                           double addend_factor, const at::Tensor& addend) {
     const at::Tensor added = addend_factor == 0 ? at::Tensor() : addend;
-    ARGOSY_CHECK(out.is_contiguous() && out.scalar_type() == a.scalar_type(),
-                 "the result of a scaled product is strided or of another type");
+    const at::ScalarType type = out.scalar_type();
+    ARGOSY_CHECK(
+        out.is_contiguous() && (type == a.scalar_type() || type == accumulation_type(a.scalar_type())),
+        "the result of a scaled product is strided or of another type");
     ARGOSY_CHECK(
         !added.defined() || (added.sizes() == out.sizes() && added.scalar_type() == out.scalar_type()),
         "an addend of another kind than the product");
@@ -384,7 +387,8 @@ void write_scaled_product(const at::Tensor& out, double factor, const at::Tensor
                          .addend_factor = addend_factor});
     }
     at::Tensor result = out;
-    at::addmm_out(result, added.defined() ? added : out, a, b, added.defined() ? addend_factor : 0, factor);
+    at::addmm_out(result, added.defined() ? added : out, a.to(type), b.to(type),
+                  added.defined() ? addend_factor : 0, factor);
 }
 
 }  // namespace argosy::ops

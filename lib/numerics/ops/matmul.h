@@ -73,8 +73,9 @@ void linear_weight_gradient(at::Tensor& out, const Operand& dy, const Operand& x
                             Accumulation accumulation = Accumulation::Native);
 
 /// out = factor a b + addend_factor addend, as torch.addmm(). If there are kernels for a, the result is
-/// rounded once. `out` is contiguous, of the type of a and b, and shares no memory with them. `addend` is
-/// undefined, `out` itself, or another matrix of out's shape and type, and is not read if its factor is 0.
+/// rounded once. `out` is contiguous, of the type of a and b or fp32 for bf16, and shares no memory with
+/// them. `addend` is undefined, `out` itself, or another matrix of out's shape and type, and is not read if
+/// its factor is 0.
 void write_scaled_product(const at::Tensor& out, double factor, const at::Tensor& a, const at::Tensor& b,
                           double addend_factor = 0, const at::Tensor& addend = {});
 

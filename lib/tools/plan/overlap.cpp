@@ -7,6 +7,7 @@
 #include <cmath>
 #include <exception>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -59,7 +60,9 @@ std::string why_not(comm::OpKind kind, const Launch& launch, const Neighbours& p
     if (products.meanwhile > 0) return "";
     if (kind == comm::OpKind::ReduceScatter && products.before == 0) return "no product before it";
     if (kind == comm::OpKind::AllGather && products.after == 0) return "no product after it";
-    const bool can_be_in_parts = kind == comm::OpKind::ReduceScatter || kind == comm::OpKind::AllGather;
+    const bool of_layers = launch.pass != std::string_view(observe::name_of(observe::ComputeKind::Other));
+    const bool can_be_in_parts =
+        of_layers && (kind == comm::OpKind::ReduceScatter || kind == comm::OpKind::AllGather);
     if (can_be_in_parts && !any_in_parts) return "enable_async_tensor_parallel is off";
     return "the next operation needs all of it";
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "ops/work.h"
@@ -44,13 +45,6 @@ int first_owner(const layout::MeshShape& mesh, AxisSet axes) {
     return mesh.index(last, axes);
 }
 
-/// The elements of a slab within its whole matrix.
-at::Tensor view_of(at::Tensor whole, const layout::Slab& slab) {
-    for (int64_t dim = 0; dim < whole.dim(); ++dim)
-        whole = whole.narrow(dim, slab.offset[dim], slab.size[dim]);
-    return whole;
-}
-
 /// Copies a part of a matrix to or from a buffer.
 void copy(const at::Tensor& to, const at::Tensor& from) {
     ops::note_pass({from, to});
@@ -61,27 +55,53 @@ int64_t sum_of(const std::vector<int64_t>& sizes) {
     return std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
 }
 
-}  // namespace
-
-std::vector<Owned> divide_over_owners(std::span<const double> costs, int num_ranks) {
-    // 1. the costliest matrix that is left goes to the rank with the smallest sum
+/// Divides with these matrices shared.
+Division divide(std::span<const MatrixCost> costs, int num_ranks, int group_size, std::vector<bool> shared) {
+    // 1. the costliest matrix that is left goes to the rank or group with the smallest sum; shared ones
+    // first, so the ranks of a group have equal sums and equally many matrices until the last of these
     std::vector<size_t> order(costs.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::ranges::stable_sort(order, std::greater(), [&](size_t matrix) { return costs[matrix]; });
+    std::ranges::stable_sort(order, std::greater(), [&](size_t matrix) {
+        return std::pair(bool{shared[matrix]}, costs[matrix].alone);
+    });
     std::vector<double> sums(num_ranks, 0);
     std::vector<std::vector<size_t>> of_rank(num_ranks);
     for (const size_t matrix : order) {
-        const auto least = std::ranges::min_element(sums) - sums.begin();
-        sums[least] += costs[matrix];
-        of_rank[least].push_back(matrix);
+        const auto least = std::ranges::min_element(sums) - sums.begin();  // the first of its group
+        for (auto rank = least; rank < least + (shared[matrix] ? group_size : 1); ++rank) {
+            sums[rank] += shared[matrix] ? costs[matrix].shared : costs[matrix].alone;
+            of_rank[rank].push_back(matrix);
+        }
     }
-    // 2. the wave w has the matrix w of each rank
+    // 2. the group of the rank with the largest sum comes first, and that rank first in it
+    const auto largest = std::ranges::max_element(sums) - sums.begin(), place = largest % group_size;
+    std::ranges::rotate(of_rank, of_rank.begin() + largest - place);
+    std::swap(of_rank[0], of_rank[place]);
+    // 3. the wave w has the matrix w of each rank
     std::vector<Owned> waves(std::ranges::max(of_rank, {}, &std::vector<size_t>::size).size(),
                              Owned(num_ranks));
     for (int rank = 0; rank < num_ranks; ++rank) {
         for (size_t wave = 0; wave < of_rank[rank].size(); ++wave) waves[wave][rank] = of_rank[rank][wave];
     }
-    return waves;
+    return {std::move(waves), std::move(shared), sums[largest]};
+}
+
+}  // namespace
+
+Division divide_over_owners(std::span<const MatrixCost> costs, int num_ranks, int group_size) {
+    std::set<double, std::greater<>> candidates;  // costs of matrices that sharing makes cheaper for a rank
+    for (const MatrixCost& cost : costs) {
+        if (cost.shared < cost.alone) candidates.insert(cost.alone);
+    }
+    std::vector<bool> shared(costs.size(), false);
+    Division best = divide(costs, num_ranks, group_size, shared);
+    for (const double candidate : candidates) {
+        for (size_t i = 0; i < costs.size(); ++i)
+            shared[i] = costs[i].shared < costs[i].alone && costs[i].alone >= candidate;
+        Division division = divide(costs, num_ranks, group_size, shared);
+        if (division.largest_sum < best.largest_sum) best = std::move(division);
+    }
+    return best;
 }
 
 MatrixExchange::MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarType type, comm::Mesh& mesh)
@@ -91,20 +111,21 @@ MatrixExchange::MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarTy
       copies_(mesh.group(axes_of_copies(matrices, mesh.shape()))),
       coordinates_(coordinates_of(
           mesh.shape(), mesh.shape().group(mesh.world().rank(), axes_of_parts(matrices, mesh.shape())))) {
-    std::vector<double> costs;
+    std::vector<MatrixCost> costs;
     for (const Matrix& matrix : matrices) {
         specs_.push_back(matrix.spec);
         costs.push_back(matrix.cost);
     }
-    waves_ = divide_over_owners(costs, parts_.size() * copies_.size());
-    for (Owned& wave : waves_)
+    // Ranks of a tensor group are neighbours in parts_, and stay so: the first owner is the first of a group.
+    division_ = divide_over_owners(costs, parts_.size() * copies_.size(), mesh.shape().degree(Axis::Tensor));
+    for (Owned& wave : division_.waves)
         std::ranges::rotate(wave,
                             wave.end() - first_owner(mesh.shape(), axes_of_parts(matrices, mesh.shape())));
 }
 
 void MatrixExchange::run(const Visitor& visitor) {
-    if (waves_.empty()) return;
-    const size_t last = waves_.size() - 1;
+    if (division_.waves.empty()) return;
+    const size_t last = division_.waves.size() - 1;
     Arriving next = gather(0, visitor), returned, spreading;
     for (size_t wave = 0; wave <= last; ++wave) {
         Arriving gathered = std::move(next);
@@ -127,22 +148,22 @@ MatrixExchange::Arriving MatrixExchange::gather(size_t wave, const Visitor& visi
             outgoing.received[rank] = part_size(*own(wave), rank);
         const auto matrix = owned(wave, copies_.rank(), rank);
         if (!matrix) continue;
-        outgoing.total += layout::num_elements(specs_[*matrix]->shape);
+        outgoing.total += extent(*matrix, rank).num_elements();
         if (is_source(*matrix, parts_.rank(), rank))
             outgoing.sent[rank] = visitor.part(*matrix).narrow(0, 0, slab(*matrix, parts_.rank()).size[0]);
     }
     return send(outgoing);
 }
 
-/// Returns the result of this rank's matrix, if it owns one.
+/// Returns the result of this rank's matrix or slice, if it owns one.
 at::Tensor MatrixExchange::compute(size_t wave, const Arriving& gathered, const Visitor& visitor) {
     const auto matrix = own(wave);
     if (!matrix) return {};
-    const at::Tensor whole = at::empty(specs_[*matrix]->shape, tensors_);
+    const at::Tensor whole = at::empty(extent(*matrix, parts_.rank()).size, tensors_);
     int64_t begin = 0;
     for (int rank = 0; rank < parts_.size(); ++rank) {
         if (!is_source(*matrix, rank, parts_.rank())) continue;
-        const at::Tensor part = view_of(whole, slab(*matrix, rank));
+        const at::Tensor part = part_of(whole, *matrix, rank);
         copy(part, gathered.tensors[0].narrow(0, begin, part.numel()));
         begin += part.numel();
     }
@@ -153,11 +174,12 @@ at::Tensor MatrixExchange::compute(size_t wave, const Arriving& gathered, const 
 MatrixExchange::Arriving MatrixExchange::give_back(size_t wave, const at::Tensor& result) {
     Outgoing outgoing(parts_.size());
     for (int rank = 0; rank < parts_.size(); ++rank) {
-        if (result.defined()) outgoing.sent[rank] = view_of(result, slab(*own(wave), rank));
-        const auto matrix = owned(wave, copies_.rank(), rank);
-        if (!matrix) continue;
-        outgoing.received[rank] = part_size(*matrix, parts_.rank());
-        outgoing.total += layout::num_elements(specs_[*matrix]->shape) * num_copies_of_part(*matrix);
+        if (result.defined() && is_within(*own(wave), rank, parts_.rank()))
+            outgoing.sent[rank] = part_of(result, *own(wave), rank);
+        if (const auto matrix = owned_in_part(wave, copies_.rank(), rank))
+            outgoing.received[rank] = part_size(*matrix, parts_.rank());
+        if (const auto matrix = owned(wave, copies_.rank(), rank))
+            outgoing.total += extent(*matrix, rank).num_elements() * num_copies_of_part(*matrix);
     }
     return send(outgoing);
 }
@@ -184,7 +206,8 @@ MatrixExchange::Arriving MatrixExchange::spread(size_t wave, Arriving returned) 
     for (int replica = 0; replica < copies_.size(); ++replica) {
         int64_t size = 0;
         for (int rank = 0; rank < parts_.size(); ++rank) {
-            if (const auto matrix = owned(wave, replica, rank)) size += part_size(*matrix, parts_.rank());
+            if (const auto matrix = owned_in_part(wave, replica, rank))
+                size += part_size(*matrix, parts_.rank());
         }
         spread.tensors.push_back(replica == copies_.rank() ? returned.tensors[0] : empty(size));
         if (size == 0) continue;
@@ -199,7 +222,7 @@ void MatrixExchange::apply(size_t wave, Arriving spread, const Visitor& visitor)
     for (int replica = 0; replica < copies_.size(); ++replica) {
         int64_t begin = 0;
         for (int rank = 0; rank < parts_.size(); ++rank) {
-            const auto matrix = owned(wave, replica, rank);
+            const auto matrix = owned_in_part(wave, replica, rank);
             if (!matrix) continue;
             const layout::Slab own_part = slab(*matrix, parts_.rank());
             const int64_t size = own_part.num_elements();
@@ -210,22 +233,44 @@ void MatrixExchange::apply(size_t wave, Arriving spread, const Visitor& visitor)
 }
 
 std::optional<size_t> MatrixExchange::owned(size_t wave, int replica, int rank) const {
-    return waves_[wave][replica * parts_.size() + rank];
+    return division_.waves[wave][replica * parts_.size() + rank];
 }
 
 std::optional<size_t> MatrixExchange::own(size_t wave) const {
     return owned(wave, copies_.rank(), parts_.rank());
 }
 
+std::optional<size_t> MatrixExchange::owned_in_part(size_t wave, int replica, int rank) const {
+    const auto matrix = owned(wave, replica, rank);
+    return matrix && is_within(*matrix, parts_.rank(), rank) ? matrix : std::nullopt;
+}
+
+layout::Slab MatrixExchange::extent(size_t matrix, int owner) const {
+    return layout::slab_of(*specs_[matrix], mesh_.shape(), coordinates_[owner], is_shared(matrix) ? 1 : 0);
+}
+
 layout::Slab MatrixExchange::slab(size_t matrix, int rank) const {
     return layout::slab_of(*specs_[matrix], mesh_.shape(), coordinates_[rank]);
+}
+
+bool MatrixExchange::is_within(size_t matrix, int rank, int owner) const {
+    constexpr int kTensor = static_cast<int>(Axis::Tensor);
+    return !is_shared(matrix) || coordinates_[rank][kTensor] == coordinates_[owner][kTensor];
 }
 
 bool MatrixExchange::is_source(size_t matrix, int rank, int owner) const {
     const auto share = [&](int of) {
         return layout::share_of(*specs_[matrix], mesh_.shape(), coordinates_[of]).index;
     };
-    return share(rank) == share(owner);
+    return is_within(matrix, rank, owner) && share(rank) == share(owner);
+}
+
+at::Tensor MatrixExchange::part_of(const at::Tensor& whole, size_t matrix, int rank) const {
+    const layout::Slab part = slab(matrix, rank), around = extent(matrix, parts_.rank());
+    at::Tensor view = whole;
+    for (int64_t dim = 0; dim < whole.dim(); ++dim)
+        view = view.narrow(dim, part.offset[dim] - around.offset[dim], part.size[dim]);
+    return view;
 }
 
 int MatrixExchange::num_copies_of_part(size_t matrix) const {

@@ -6,12 +6,18 @@
 // the parts of the next wave travel, and the results of the wave before. An owner gets its parts from its own
 // replica of the model, and gives the result back there. Other replicas get it from the ranks that have the
 // same part. Between processors nothing travels while a rank computes, because MPI carries the parts.
+//
+// Where a stage has few matrices for its ranks, most ranks would wait for the owners of the large ones. The
+// ranks of a tensor group then share a large matrix: each of them owns a slice, which is cut as the weights
+// are, makes it whole, and computes on it together with the others. They do so in the same wave, and in the
+// same order, because shared matrices come before a rank's other matrices.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <vector>
@@ -24,15 +30,28 @@ namespace argosy::train {
 /// The number of the matrix that each rank owns in a wave, if any.
 using Owned = std::vector<std::optional<size_t>>;
 
-/// Gives each matrix an owner, so that the ranks' sums of costs are about equal. Owners start with their
-/// costliest matrices.
-std::vector<Owned> divide_over_owners(std::span<const double> costs, int num_ranks);
+/// The time that a matrix takes a rank, in any unit: all of it, or a slice beside the others of its group.
+struct MatrixCost {
+    double alone = 0, shared = std::numeric_limits<double>::infinity();  // infinity: it cannot be shared
+};
+
+struct Division {
+    std::vector<Owned> waves;
+    std::vector<bool> shared;  // by matrix
+    double largest_sum = 0;    // of a rank's costs
+};
+
+/// Gives each matrix an owner, or a group of `group_size` neighbours that share it, so that the largest sum
+/// of a rank's costs is small; rank 0 has that sum. Shared are the costliest matrices, down to the cost with
+/// which that sum is smallest; none if sharing does not make it smaller. A pure function, so all ranks have
+/// the same result. REQUIRES: group_size divides num_ranks.
+Division divide_over_owners(std::span<const MatrixCost> costs, int num_ranks, int group_size);
 
 class MatrixExchange {
   public:
     struct Matrix {
         const layout::ParamSpec* spec;
-        double cost = 0;  // of the computation on the whole matrix
+        MatrixCost cost = {};  // REQUIRES, to be shared: the first cut gives each tensor rank another slice
     };
 
     /// `type` is that of the parts and results. COLLECTIVE over the ranks of the same pipeline stage.
@@ -40,8 +59,9 @@ class MatrixExchange {
     MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarType type, comm::Mesh& mesh);
 
     /// `part` returns this rank's part of a matrix, perhaps with more rows after it; it is called where the
-    /// owner gets a part from. `compute` gets the whole matrix on the owner, and returns the result, which
-    /// has its shape. `apply` gets this rank's part of the result, once for each matrix.
+    /// owner gets a part from. `compute` gets the whole matrix on the owner, or its slice of a shared one,
+    /// and returns the result, which has that shape. `apply` gets this rank's part of the result, once for
+    /// each matrix.
     struct Visitor {
         std::function<at::Tensor(size_t matrix)> part;
         std::function<at::Tensor(size_t matrix, const at::Tensor& whole)> compute;
@@ -49,6 +69,9 @@ class MatrixExchange {
     };
     /// COLLECTIVE as the constructor.
     void run(const Visitor& visitor);
+
+    /// Whether the ranks of a tensor group share the matrix: they call `compute` for it at the same time.
+    bool is_shared(size_t matrix) const { return division_.shared[matrix]; }
 
   private:
     /// Operations under way, and what arrives.
@@ -75,10 +98,18 @@ class MatrixExchange {
     /// The matrix that a rank of a replica owns in a wave.
     std::optional<size_t> owned(size_t wave, int replica, int rank) const;
     std::optional<size_t> own(size_t wave) const;
+    /// The same if this rank has a part of what that rank owns.
+    std::optional<size_t> owned_in_part(size_t wave, int replica, int rank) const;
+    /// The slab that an owner makes whole: all of the matrix, or its slice.
+    layout::Slab extent(size_t matrix, int owner) const;
     layout::Slab slab(size_t matrix, int rank) const;
     int64_t part_size(size_t matrix, int rank) const { return slab(matrix, rank).num_elements(); }
-    /// Whether a matrix's owner gets its part from `rank`: one of those that hold the same part.
+    /// Whether the part of `rank` lies in what `owner` makes whole.
+    bool is_within(size_t matrix, int rank, int owner) const;
+    /// Whether the owner gets that part from `rank`: one of those that hold the same part.
     bool is_source(size_t matrix, int rank, int owner) const;
+    /// The elements of the part of `rank` in what this rank, an owner, makes whole.
+    at::Tensor part_of(const at::Tensor& whole, size_t matrix, int rank) const;
     int num_copies_of_part(size_t matrix) const;
     at::Tensor empty(int64_t size) const;
 
@@ -88,7 +119,7 @@ class MatrixExchange {
     comm::Communicator& parts_;                     // the ranks of a replica
     comm::Communicator& copies_;                    // the ranks that hold the same parts in other replicas
     std::vector<layout::Coordinates> coordinates_;  // of the ranks of parts_
-    std::vector<Owned> waves_;                      // by replica, then by rank of parts_
+    Division division_;                             // ranks by replica, then by rank of parts_
 };
 
 }  // namespace argosy::train

@@ -2,6 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 
 #include "base/error.h"
 #include "ops/numerics.h"
-#include "ops/orthogonal.h"
 #include "ops/stochastic_rounding.h"
 #include "ops/work.h"
 
@@ -55,16 +55,66 @@ at::Tensor scaled_gradient(const OptimizedParameter& parameter, const Update& up
     return gradient;
 }
 
+/// The cost of a matrix in FLOPs of bf16. A rank that shares it with its tensor group has its share of the
+/// products, and in each step 8 bytes travel for an element of A: A is summed in fp32, A and C are gathered
+/// in bf16.
+MatrixCost cost_of(const layout::ParamSpec& spec, const MuonOptions& options, const layout::MeshShape& mesh) {
+    // The FLOPs in the time of a byte between tensor ranks. Plans have 1200 for H100 (427 TFLOP/s, 360 GB/s),
+    // 1900 for H200. The planned updates of 70B and 405B are shortest with 1000, on A100 to B200: slices also
+    // shorten the travel of the first and the last wave, which nothing overlaps.
+    constexpr double kFlopsOfByte = 1000;
+    const Blocks blocks = blocks_of(spec, options);
+    MatrixCost cost{blocks.count *
+                    ops::orthogonalization_flops(blocks.rows, blocks.columns, options.ns_steps)};
+    const int degree = mesh.degree(layout::Axis::Tensor);
+    const auto is_slice = [&](const layout::Cut& cut) {
+        return cut.axes == layout::Axis::Tensor && cut.parts == degree &&
+               spec.shape[cut.dim] >= spec.shape[1 - cut.dim];
+    };
+    if (degree == 1 || blocks.count > 1 || spec.cuts.empty() || !is_slice(spec.cuts[0])) return cost;
+    const auto short_side = static_cast<double>(std::min(blocks.rows, blocks.columns));
+    const double bytes = 8 * options.ns_steps * short_side * short_side * (degree - 1) / degree;
+    cost.shared = cost.alone / degree + kFlopsOfByte * bytes;
+    return cost;
+}
+
 std::vector<MatrixExchange::Matrix> matrices_of(const MuonOptions& options,
-                                                const std::vector<OptimizedParameter>& parameters) {
+                                                const std::vector<OptimizedParameter>& parameters,
+                                                const layout::MeshShape& mesh) {
     std::vector<MatrixExchange::Matrix> matrices;
-    for (const OptimizedParameter& parameter : parameters) {
-        const Blocks blocks = blocks_of(*parameter.spec, options);
-        matrices.push_back(
-            {parameter.spec,
-             blocks.count * ops::orthogonalization_flops(blocks.rows, blocks.columns, options.ns_steps)});
-    }
+    for (const OptimizedParameter& parameter : parameters)
+        matrices.push_back({parameter.spec, cost_of(*parameter.spec, options, mesh)});
     return matrices;
+}
+
+/// The ranks of a tensor group.
+class TensorRanks : public ops::SliceRanks {
+  public:
+    explicit TensorRanks(comm::Communicator& group) : group_(group) {}
+    int count() const override { return group_.size(); }
+    void sum(const at::Tensor& values) const override { run(comm::OpKind::AllReduce, values, values); }
+    at::Tensor reduce_rows(const at::Tensor& partial) const override {
+        const at::Tensor own = at::empty({partial.size(0) / count(), partial.size(1)}, partial.options());
+        run(comm::OpKind::ReduceScatter, own, partial);
+        return own;
+    }
+    at::Tensor gather_rows(const at::Tensor& own) const override {
+        const at::Tensor all = at::empty({own.size(0) * count(), own.size(1)}, own.options());
+        run(comm::OpKind::AllGather, all, own);
+        return all;
+    }
+
+  private:
+    void run(comm::OpKind kind, const at::Tensor& out, const at::Tensor& in) const {
+        group_.run({.kind = kind, .out = out, .in = in, .purpose = {"Newton-Schulz"}});
+    }
+
+    comm::Communicator& group_;
+};
+
+std::unique_ptr<ops::SliceRanks> slice_ranks(comm::Mesh& mesh) {
+    if (mesh.degree(layout::Axis::Tensor) == 1) return std::make_unique<ops::SliceRanks>();
+    return std::make_unique<TensorRanks>(mesh.group(layout::Axis::Tensor));
 }
 
 }  // namespace
@@ -73,7 +123,8 @@ Muon::Muon(const MuonOptions& options, std::vector<OptimizedParameter> parameter
     : options_(options),
       parameters_(std::move(parameters)),
       ns_dtype_(type_of_steps(options, parameters_)),
-      exchange_(matrices_of(options, parameters_), ns_dtype_, mesh) {
+      exchange_(matrices_of(options, parameters_, mesh.shape()), ns_dtype_, mesh),
+      slice_ranks_(slice_ranks(mesh)) {
     for (const OptimizedParameter& parameter : parameters_) {
         const at::ScalarType wide = ops::accumulation_type(parameter.weights.scalar_type());
         const at::ScalarType type = options.state.value_or(wide);
@@ -114,8 +165,12 @@ at::Tensor Muon::direction(size_t i, const Update& update) const {
     return direction.to(ns_dtype_);
 }
 
+/// `direction` is that of the matrix, or of this rank's slice of a shared one.
 at::Tensor Muon::orthogonal(size_t i, const at::Tensor& direction) const {
-    const Blocks blocks = blocks_of(*parameters_[i].spec, options_);
+    const layout::ParamSpec& spec = *parameters_[i].spec;
+    if (exchange_.is_shared(i))
+        return ops::orthogonalized_slice(direction, spec.cuts[0].dim, options_.ns_steps, *slice_ranks_);
+    const Blocks blocks = blocks_of(spec, options_);
     if (blocks.count == 1) return ops::orthogonalized(direction, options_.ns_steps);
     std::vector<at::Tensor> results;
     for (const at::Tensor& block : direction.split(blocks.rows))

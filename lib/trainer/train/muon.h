@@ -1,15 +1,17 @@
 // Muon for the matrices of layers, as torch.optim.Muon computes it: the momentum of the gradient is made
 // orthogonal (its singular values about 1) by Newton-Schulz steps, and the weights step along it. The steps
-// need the whole matrix, which one rank makes whole (matrix_exchange.h). Momentum and weights are updated
-// where their parts are.
+// need the whole matrix, which one rank makes whole (matrix_exchange.h), or the ranks of a tensor group if
+// that shortens the update. Momentum and weights are updated where their parts are.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "ops/orthogonal.h"
 #include "train/matrix_exchange.h"
 #include "train/optimizer.h"
 
@@ -54,6 +56,7 @@ class Muon : public Optimizer {
     at::ScalarType ns_dtype_;
     std::vector<at::Tensor> momenta_;
     MatrixExchange exchange_;
+    std::unique_ptr<ops::SliceRanks> slice_ranks_;  // that share a matrix
 };
 
 /// Gives the matrices of layers to Muon.
