@@ -1,6 +1,7 @@
 """memory_plan.py against pretrain over stand-ins: states of every case against the plan in its message when the GPU has no
 memory, a step's tensors against the allocator's count in runs of a small model, and the choices in throughput.py.
 usage: memory_plan_test.py PRETRAIN_WITH_STAND_INS"""
+import functools
 import json
 import pathlib
 import re
@@ -30,18 +31,20 @@ class Plan(run.PretrainTest):
         self.assertEqual(set(memory_plan.CANDIDATES), set(throughput.CASES) - set(throughput.NAMED_ALONE))
 
     def test_states_are_the_programs_own_plan(self):
-        def planned(name, settings):
+        def planned(dump, name, settings):
             case = throughput.CASES[name]
-            words = self.small(name, **{"model.name": case.name, "model.flavor": case.flavor,
+            words = self.small(dump, **{"model.name": case.name, "model.flavor": case.flavor,
                                         "training.mixed_precision_param": "bfloat16", **settings})
             return self.run_ranks(1, *words, program=(GPU,), environment={"ARGOSY_FAKE_GPU_BYTES": "1024"})  # numbers of the start
 
         every = [(name, sizes, total) for name, (sizes, _) in memory_plan.CANDIDATES.items()
                  for total in memory_plan.TOTAL_BYTES.values()]
-        for name, sizes, total in every:
+        settings_of = [memory_plan.settings_on(name, total) for name, _, total in every]
+        # A rank that fails takes a moment, its mpirun seconds.
+        answers = run.at_once([functools.partial(planned, f"{number}", name, settings)
+                               for number, ((name, _, _), settings) in enumerate(zip(every, settings_of))])
+        for (name, sizes, _), settings, done in zip(every, settings_of, answers):
             with self.subTest(name):
-                settings = memory_plan.settings_on(name, total)
-                done = planned(name, settings)
                 self.assert_code(done, 1)
                 found = re.search(r"the model under construction needs ([\d.]+) GiB before the first step", done.stderr)
                 self.assertTrue(found, done)

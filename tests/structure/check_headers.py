@@ -7,15 +7,18 @@ folder of its last header. Headers in a folder `with_cuda` are left out if this 
 
 Headers that include LibTorch's tensors have chains of their own, with the longest flags and with that header precompiled: it
 takes longer than all else.
+
+A compiler cache that is installed serves these compilations as it does the build, so names and contents of what they read must
+be the same in each call: chains follow from the names of headers alone, and lie in BUILD/headers.
 """
 import concurrent.futures
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 TENSORS = "ATen/core/Tensor.h"
@@ -91,18 +94,25 @@ def chains(headers):
     return result
 
 
+def compiled(flags, language, source, output, **more):
+    """Compiles a file of the current folder `cwd`, through the compiler cache if there is one."""
+    cache = shutil.which("ccache")
+    return subprocess.run([*([cache] if cache else []), *flags, "-x", language, "-c", source, "-o", output], text=True,
+                          env=os.environ | {"CCACHE_SLOPPINESS": "pch_defines,time_macros"}, **more)
+
+
 def compile_tensors(flags, folder):
     """Precompiles the header of tensors in the folder and returns the flags that read it first."""
-    header = Path(folder, "tensors.h")
-    header.write_text(f"#include <{TENSORS}>\n")
-    subprocess.run(flags + ["-x", "c++-header", header, "-o", f"{header}.gch"], check=True)
-    return flags + ["-include", str(header)]
+    (folder / "tensors.h").write_text(f"#include <{TENSORS}>\n")
+    compiled(flags, "c++-header", "tensors.h", "tensors.h.gch", cwd=folder, check=True)
+    return flags + ["-include", "tensors.h"]
 
 
-def compile_together(headers, flags):
+def compile_together(headers, flags, folder):
     """Returns the compiler's message, empty if it compiled. Each header is included twice to test its guard."""
-    text = "".join(f'#include "{header}"\n' * 2 for header in headers)
-    done = subprocess.run(flags + ["-fsyntax-only", "-x", "c++", "-"], input=text, capture_output=True, text=True, check=False)
+    name = headers[-1].replace("/", "-")
+    (folder / f"{name}.cpp").write_text("".join(f'#include "{header}"\n' * 2 for header in headers))
+    done = compiled(flags, "c++", f"{name}.cpp", f"{name}.o", cwd=folder, capture_output=True, check=False)
     return done.stderr if done.returncode else ""
 
 
@@ -116,14 +126,16 @@ def check(build, root):
     with_tensors |= {header for header, others in all_included(headers).items() if others & with_tensors}
 
     def compile_chain(chain, flags):
-        return chain[-1], compile_together(chain, flags or by_folder.get(Path(chain[-1]).parent, by_folder[None]))
-    with tempfile.TemporaryDirectory() as folder, concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return chain[-1], compile_together(chain, flags or by_folder.get(Path(chain[-1]).parent, by_folder[None]), folder)
+    folder = build / "headers"
+    folder.mkdir(exist_ok=True)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
         checks = [pool.submit(compile_chain, chain, None)
                   for chain in chains({header: headers[header] for header in headers if header not in with_tensors})]
         if with_tensors:
             flags = compile_tensors(by_folder[None], folder)
             checks += [pool.submit(compile_chain, chain, flags)
-                       for chain in chains({header: headers[header] for header in with_tensors})]
+                       for chain in chains({header: headers[header] for header in headers if header in with_tensors})]
         results = [each.result() for each in checks]
     return len(headers), [(header, message) for header, message in results if message]
 
