@@ -49,8 +49,10 @@ class PlanTest(run.PretrainTest):
         self.assertAlmostEqual(shares["float32"], shares["bfloat16"], delta=1e-9 * shares["bfloat16"])
 
     def test_plans_of_a_search_have_their_collectives(self):
+        before = os.times().children_user
         done = self.ask("--json", "--gpus", 32, "--gpu", "h200", "--search", "--model.flavor", "70B",
                         training__global_batch_size=32, training__seq_len=8192)
+        self.assertLess(os.times().children_user - before, 40, "10 s on two cores, and those may be half as fast")
         plans = [each["plan"] for each in json.loads(done.stdout)["best"]]
         rows = {plan["mesh"]: plan["ranks"][0]["tensor_collectives"] for plan in plans}
         self.assertTrue(any(" tp " in f" {mesh}" for mesh in rows), rows.keys())

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "model/flops.h"
+#include "plan/fewer_layers.h"
 #include "plan/gpus.h"
 #include "setup/converters.h"
 #include "setup/number_types.h"
@@ -82,11 +83,13 @@ void check_cpu(const config::PlanRequest& request) {
 
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
-/// Plans from a step of at most `max_microbatches`.
-Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Machine& machine,
-                       int64_t max_microbatches) {
+/// Plans from a step of at most `max_microbatches`, and with fewer layers in each stage.
+Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& machine,
+               int64_t max_microbatches, int64_t removed_layers = 0) {
     const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
     train::TrainerOptions options = trainer_options(config, mesh);
+    const model::FlopsPerToken flops = model::flops_per_token(options.spec, config.training.seq_len);
+    remove_layers(options, removed_layers);
     const int64_t planned = std::min(options.num_microbatches, max_microbatches);
     const double factor =
         static_cast<double>(std::exchange(options.num_microbatches, planned)) / static_cast<double>(planned);
@@ -104,8 +107,7 @@ Plan plan_microbatches(const config::JobConfig& config, int num_ranks, const Mac
     plan.peak_flops = machine.peak(at::kBFloat16);
     plan.compute_type = name_of(config.training.mixed_precision_param);
     plan.peak_ratio = plan.peak_flops / machine.peak(options.model.precision.compute);
-    plan.model_flops = model::flops_per_token(options.spec, config.training.seq_len).causal *
-                       static_cast<double>(plan.tokens) / mesh.num_ranks();
+    plan.model_flops = flops.causal * static_cast<double>(plan.tokens) / mesh.num_ranks();
     return plan;
 }
 
@@ -144,7 +146,7 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
 }
 
 Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
-    return plan_microbatches(config, num_ranks, machine, kAll);
+    return plan_part(config, num_ranks, machine, kAll);
 }
 
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
@@ -158,7 +160,13 @@ Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machi
         !mesh.pipeline_parallel_schedule_csv.empty()) {
         enough = kAll;
     }
-    Plan plan = plan_microbatches(config, num_ranks, machine, enough);
+    const layout::MeshShape shape = layout::resolve(setup::mesh_request(mesh), num_ranks);
+    const FewerLayers removed = fewer_layers(trainer_options(config, shape));
+    Plan plan = plan_part(config, num_ranks, machine, enough, removed.few);
+    if (removed) {
+        plan = with_all_layers(std::move(plan), plan_part(config, num_ranks, machine, enough, removed.many),
+                               removed);
+    }
     for (RankPlan& rank : plan.ranks) {  // they are most of a plan's memory, which clear() would keep
         rank.trace.events = std::vector<Event>();
         rank.trace.launches = std::vector<Launch>();

@@ -53,8 +53,8 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
 Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
 /// The same from a step of fewer microbatches, which takes less time: computation and exposed communication
-/// are extended to all of them. Memory is that of make_plan(); FLOPs and bytes are those of the fewer
-/// microbatches, and its traces keep no events. Schedules that keep every microbatch, or name each, are
+/// are extended to all of them. Deep stages are planned from shallow ones (fewer_layers.h). Memory is about
+/// that of make_plan(); FLOPs and bytes are those of the fewer microbatches, and its traces keep no events. Schedules that keep every microbatch, or name each, are
 /// planned from all microbatches.
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
 

@@ -3,8 +3,8 @@
 //
 // The idea: the legal degrees are few (powers of two). For each mesh the configuration that needs the least
 // memory is planned first: if it does not fit even with the narrowest number types, no other configuration of
-// this mesh fits. make_rough_plan() is fast. The Pareto front of step time and memory remains; it is planned
-// again in full.
+// this mesh fits. make_rough_plan() is fast, because it records few layers and few microbatches. The Pareto
+// front of step time and memory remains; it is planned again in full.
 //
 // The number types stay those of the given configuration. Narrower ones change the numbers that training
 // computes, so they are listed apart, and only where a step then fits or is at least 1 % faster (computation
