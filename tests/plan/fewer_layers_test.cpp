@@ -65,6 +65,15 @@ TEST(FewerLayers, AreRemovedInWholePeriods) {
     EXPECT_EQ(fewer_layers({.spec = model::preset("gemma3", "27B")}).many % 6, 0);
 }
 
+TEST(FewerLayers, AreNotRemovedUnderAnOptimizerThatIsNotLinear) {
+    const ops::OpsContext tensors;
+    config::JobConfig config = job("llama3", "8B");
+    config.optimizer.name = config::OptimizerName::Muon;
+    config.parallelism.data_parallel_shard_degree = 8;
+    const Machine machine = named_gpu("h100");
+    EXPECT_NEAR(make_rough_plan(config, 8, machine).seconds / make_plan(config, 8, machine).seconds, 1, 0.01);
+}
+
 TEST(FewerLayers, StayWhereStagesAreShallow) {
     train::TrainerOptions options{.spec = model::preset("llama3", "8B"), .stage_layers = {4, 8, 8, 12}};
     EXPECT_FALSE(fewer_layers(options));

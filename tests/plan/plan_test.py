@@ -49,10 +49,8 @@ class PlanTest(run.PretrainTest):
         self.assertAlmostEqual(shares["float32"], shares["bfloat16"], delta=1e-9 * shares["bfloat16"])
 
     def test_plans_of_a_search_have_their_collectives(self):
-        before = os.times().children_user
         done = self.ask("--json", "--gpus", 32, "--gpu", "h200", "--search", "--model.flavor", "70B",
                         training__global_batch_size=32, training__seq_len=8192)
-        self.assertLess(os.times().children_user - before, 40, "10 s on two cores, and those may be half as fast")
         plans = [each["plan"] for each in json.loads(done.stdout)["best"]]
         rows = {plan["mesh"]: plan["ranks"][0]["tensor_collectives"] for plan in plans}
         self.assertTrue(any(" tp " in f" {mesh}" for mesh in rows), rows.keys())
@@ -196,7 +194,8 @@ class PlanTest(run.PretrainTest):
         self.assertAlmostEqual(room, 40 * 0.98 - 3)
         self.assertAlmostEqual(nvlink, 32)
         self.assertAlmostEqual(network, 12.5)
-        self.assertAlmostEqual(machine("--gpu", "h100:96", "--gpu-memory", 90)[0], 87)
+        self.assertAlmostEqual(machine("--gpu", "h100", "--gpu-memory", 90)[0], 87)
+        self.assertEqual(machine("--gpu", "l40s:48")[0], machine("--gpu", "l40s")[0])
         self.assertAlmostEqual(machine("--gpu", "RTX4090", "--network", "1.5GB/s")[2], 1.5)
 
     def test_names_float32_and_its_factor(self):
@@ -232,7 +231,11 @@ class PlanTest(run.PretrainTest):
                 (["--gpus", "4096"], 2, "--gpus 4096 without --gpu would plan 4096 ranks on this processor"),
                 (["--gpu", "h100", "--network", "25"], 2, "--network must be a GPU's speed in one direction, as 25GB/s"),
                 (["--gpu", "h100", "--gpus", "16", "--network", "none"], 2, "16 GPUs with 8 on a node need one"),
+                (["--gpu", "h100:96", "--gpu-memory", "90"], 2, "--gpu h100:96 has a memory, and --gpu-memory is another"),
+                (["--gpu", "h100:3"], 2, "a memory of 2.94 GiB; it must be above 3 GiB"),
+                (["--gpu", "h100:inf"], 2, "--gpu h100:inf is unknown"),
                 (["--nvlink", "none"], 2, "--nvlink is for a GPU (--gpu)"),
+                (["--gpu", "h100", "--program", "megatron"], 2, "--program megatron is unknown; known are argosy and torchtitan"),
                 (["--gpus", "none"], 2, "--gpus must be an integer in [1, 1048576], but is 'none'"),
                 (["--gpus", "3", "--parallelism.tensor_parallel_degree", "2"], 2, "tp 2 takes a multiple of 2 ranks"),
                 (["--gpu", "h100", "--product-share", "1.2"], 2, "--product-share must be above 0 and at most 1, but is '1.2'"),

@@ -20,13 +20,6 @@ struct Line {
         const double more = factor * static_cast<double>(number - before);
         number = std::max(Number(0), static_cast<Number>(static_cast<double>(number) + more));
     }
-    template <class Key>
-    void extend(std::map<Key, double>& numbers, const std::map<Key, double>& before) const {
-        for (auto& [key, number] : numbers) {
-            const auto found = before.find(key);
-            extend(number, found == before.end() ? 0.0 : found->second);
-        }
-    }
 };
 
 void extend(const Line& line, HeldBytes& held, const HeldBytes& before) {
@@ -39,9 +32,12 @@ void extend(const Line& line, RankTime& time, const RankTime& before) {
     line.extend(time.compute, before.compute);
     line.extend(time.optimizer, before.optimizer);
     line.extend(time.bubble, before.bubble);
-    line.extend(time.exposed, before.exposed);
     time.total = time.compute + time.optimizer + time.bubble;
-    for (const auto& [group, seconds] : time.exposed) time.total += seconds;
+    for (auto& [group, seconds] : time.exposed) {
+        const auto found = before.exposed.find(group);
+        line.extend(seconds, found == before.exposed.end() ? 0.0 : found->second);
+        time.total += seconds;
+    }
 }
 
 }  // namespace
@@ -67,8 +63,6 @@ Plan with_all_layers(Plan deeper, const Plan& shallower, const FewerLayers& remo
         const auto& [trace_before, time_before] = shallower.ranks[i];
         line.extend(trace.peak.bytes, trace_before.peak.bytes);
         extend(line, trace.peak.held, trace_before.peak.held);
-        line.extend(trace.compute_seconds, trace_before.compute_seconds);
-        line.extend(trace.flops, trace_before.flops);
         extend(line, time, time_before);
         deeper.seconds = std::max(deeper.seconds, time.total);
     }

@@ -1,5 +1,6 @@
 // Plans of deep models from plans of shallow ones. Layers are alike, so memory and times grow linearly with
-// the layers of a stage: two plans with a few of them give the plan with all, in a fraction of the time.
+// the layers of a stage: two plans with a few of them give the plan with all, in a fraction of the time. The
+// update must be linear too, as AdamW's is.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ FewerLayers fewer_layers(const train::TrainerOptions& options);
 /// Removes `count` layers of each stage.
 void remove_layers(train::TrainerOptions& options, int64_t count);
 
-/// Continues the line through the two plans to all layers. Events and launches stay those of `deeper`.
+/// Continues the line through memory and times of the two plans to all layers. All else stays that of
+/// `deeper`.
 Plan with_all_layers(Plan deeper, const Plan& shallower, const FewerLayers& removed);
 
 }  // namespace argosy::plan

@@ -9,13 +9,13 @@
 
 namespace argosy::plan {
 
-/// The GPU that `request.device` names, in any case, with its memory in GB if another than the table's
-/// follows: "H100", "a100-40gb", "h100:96". The other options of `request` change its memory and links.
+/// The GPU that `request.device` names, with its memory in GB if another than the table's follows: "h100",
+/// "a100-40gb", "h100:96". The other options of `request` change its memory and links.
 /// Throws UserError for words without a meaning.
 Machine named_gpu(const config::PlanRequest& request);
 
 /// The same without options.
-Machine named_gpu(const std::string& name, double product_share = 0);
+Machine named_gpu(const std::string& name);
 
 std::vector<std::string> gpu_names();
 

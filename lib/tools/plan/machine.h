@@ -65,7 +65,8 @@ struct Machine {
     Links in_node, between_nodes;
     // The shares of the peaks that are reached.
     double product_share = 1, attention_share = 1, pass_share = 1;
-    double launch_seconds = 0;  // of an operation
+    double launch_seconds = 0;     // of an operation
+    std::string calibration = {};  // of a GPU: where product_share comes from
     /// The sizes of products and attention whose speed was measured.
     struct Size {
         ops::WorkKind kind;

@@ -66,10 +66,10 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
 
 /// Refuses what has no meaning for this processor's ranks, and more of them than anyone means.
 void check_cpu(const config::PlanRequest& request) {
-    const std::pair<const char*, bool> of_gpus[] = {{"product-share", request.product_share > 0},
-                                                    {"gpu-memory", request.gpu_memory_gib > 0},
-                                                    {"network", !request.network.empty()},
-                                                    {"nvlink", !request.nvlink.empty()}};
+    const std::pair<const char*, bool> of_gpus[] = {
+        {"product-share", request.product_share > 0},    {"gpu-memory", request.gpu_memory_gib > 0},
+        {"network", !request.network.empty()},           {"nvlink", !request.nvlink.empty()},
+        {"memory-speed", !request.memory_speed.empty()}, {"program", !request.program.empty()}};
     for (const auto& [option, given] : of_gpus) {
         if (given) throw UserError("--{} is for a GPU (--gpu): this processor is measured", option);
     }
@@ -141,7 +141,14 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
         return named_gpu(request);
     };
     Machine machine = find();
-    if (!request.links.empty()) take_links(machine, request.links, request.num_ranks);
+    if (request.links.empty()) return machine;
+    take_links(machine, request.links, request.num_ranks);
+    const auto check_alone = [](const char* option, const std::string& words, const Links& links) {
+        if (words.empty() || links.measured.empty()) return;
+        throw UserError("{} {} and --links give the same links; leave one out", option, words);
+    };
+    check_alone("--network", request.network, machine.between_nodes);
+    check_alone("--nvlink", request.nvlink, machine.in_node);
     return machine;
 }
 
@@ -152,8 +159,10 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
     const config::Parallelism& mesh = config.parallelism;
     const int64_t num_stages = mesh.pipeline_parallel_degree;
-    // Interleaved schedules need a multiple. Without a pipeline, memory is largest in the third microbatch.
-    int64_t enough = std::max<int64_t>(2 * num_stages, 3);
+    // Interleaved schedules need a multiple of the stages. A pipeline fills and empties in the first of them.
+    // Without one, memory is largest in the third microbatch.
+    constexpr int64_t kFull = 8;
+    int64_t enough = num_stages == 1 ? 3 : num_stages * std::max<int64_t>(2, divide_up(kFull, num_stages));
     if (mesh.pipeline_parallel_schedule == config::PipelineSchedule::OneForwardOneBackward)
         enough = std::min(enough, num_stages + 8);
     if (mesh.pipeline_parallel_schedule == config::PipelineSchedule::GPipe ||
@@ -161,7 +170,9 @@ Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machi
         enough = kAll;
     }
     const layout::MeshShape shape = layout::resolve(setup::mesh_request(mesh), num_ranks);
-    const FewerLayers removed = fewer_layers(trainer_options(config, shape));
+    // An optimizer whose ranks own matrices does not take the same time for each layer.
+    const bool is_linear = config.optimizer.name == config::OptimizerName::AdamW;
+    const FewerLayers removed = is_linear ? fewer_layers(trainer_options(config, shape)) : FewerLayers();
     Plan plan = plan_part(config, num_ranks, machine, enough, removed.few);
     if (removed) {
         plan = with_all_layers(std::move(plan), plan_part(config, num_ranks, machine, enough, removed.many),

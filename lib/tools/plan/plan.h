@@ -24,11 +24,11 @@ struct Plan {
     std::string title;  // the model
     layout::MeshShape mesh;
     Machine machine;
-    std::vector<RankPlan> ranks;             // one of each pipeline stage
-    int64_t tokens = 0;                      // of a step
-    double seconds = 0;                      // of a step
-    double model_flops = 0;                  // of a step and a device, by the causal formula (model/flops.h)
-    double peak_flops = 0;  // of a device in bf16, as for the MFU of a run (observe/metrics.h)
+    std::vector<RankPlan> ranks;  // one of each pipeline stage
+    int64_t tokens = 0;           // of a step
+    double seconds = 0;           // of a step
+    double model_flops = 0;       // of a step and a device, by the causal formula (model/flops.h)
+    double peak_flops = 0;        // of a device in bf16, as for the MFU of a run (observe/metrics.h)
     /// The type of the products, and how many times lower its peak is.
     std::string compute_type = {};
     double peak_ratio = 1;
@@ -54,8 +54,8 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 
 /// The same from a step of fewer microbatches, which takes less time: computation and exposed communication
 /// are extended to all of them. Deep stages are planned from shallow ones (fewer_layers.h). Memory is about
-/// that of make_plan(); FLOPs and bytes are those of the fewer microbatches, and its traces keep no events. Schedules that keep every microbatch, or name each, are
-/// planned from all microbatches.
+/// that of make_plan(); FLOPs and bytes are those of what was recorded, and its traces keep no events.
+/// Schedules that keep every microbatch, or name each, are planned from all microbatches.
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
 }  // namespace argosy::plan

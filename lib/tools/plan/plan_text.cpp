@@ -212,6 +212,10 @@ std::string plan_text(const Plan& plan) {
         fmt::format("speed     {:.0f} tokens/s, {:.0f} a device, {:.1f} % of the peak of {:.4g} TFLOP/s\n",
                     plan.tokens_per_second(), plan.tokens_per_second() / plan.mesh.num_ranks(),
                     100 * plan.utilisation(), plan.peak_flops / 1e12);
+    if (plan.machine.is_gpu) {
+        text += fmt::format("          products reach {:.3g} of the peak: {}\n", plan.machine.product_share,
+                            plan.machine.calibration);
+    }
     if (plan.machine.is_gpu && plan.peak_ratio != 1) {
         text += fmt::format(
             "          computes in {}, whose peak is {:.3g} times lower: training.mixed_precision_param\n",

@@ -24,8 +24,8 @@ std::string plan_text(const Plan& plan);
 ///   collective, in_parts, number, sent, received, seconds, exposed_seconds, product_seconds, why_not}]
 ///   (overlap.h), flops, seconds {total, compute, optimizer,
 ///   bubble, exposed {axes: s}, products, attention, passes}}]
-/// Memory and bytes are exact for the tensors of a step; the shared bytes (rank_trace.h) and times are
-/// estimates.
+/// Memory and bytes are exact for the tensors of a step, without the workspaces of kernels; the shared bytes
+/// (rank_trace.h) and times are estimates.
 std::string plan_json(const Plan& plan);
 
 /// A table, why each row loses to the row before it, what narrower number types would give, and the keys to

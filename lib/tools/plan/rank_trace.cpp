@@ -190,6 +190,7 @@ class Tracer {
         const auto& group = dynamic_cast<const comm::RecordingCommunicator&>(recorded.group);
         Launch launch{.group = group.name(),
                       .channel = channel_of(group),
+                      .in_update = is_optimizer_,
                       .is_beside = machine_.is_gpu,
                       .pass = pass_,
                       .kind = recorded.ops[0].kind,

@@ -61,6 +61,7 @@ struct Launch {
     std::string group;  // the name of its axes
     int channel = 0;    // number of the group among this rank's groups of this name
     double seconds = 0;
+    bool in_update = false;  // of the optimizer
     bool is_beside = true;  // it runs beside the rank's computation; else the rank moves the data in its wait
     /// Messages: the world's ranks to which this rank sends, and from which it receives.
     std::vector<int> send_to = {}, receive_from = {};

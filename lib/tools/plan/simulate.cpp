@@ -118,7 +118,11 @@ class Simulation {
         time.bubble += late;
         time.total += late;
         const double exposed = std::max(0.0, end - time.total);
-        if (exposed > 0) time.exposed[launch.group] += exposed;
+        if (launch.in_update) {
+            time.optimizer += exposed;
+        } else if (exposed > 0) {
+            time.exposed[launch.group] += exposed;
+        }
         time.exposed_of_launches[index] = exposed;
         time.total += exposed;
         return true;

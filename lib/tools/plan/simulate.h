@@ -20,8 +20,9 @@ namespace argosy::plan {
 /// total = compute + optimizer + bubble + all of exposed, in seconds.
 struct RankTime {
     double total = 0;
-    double compute = 0, optimizer = 0;
-    double bubble = 0;  // waits for what another stage has not sent yet
+    double compute = 0;
+    double optimizer = 0;                     // the update, with its waits
+    double bubble = 0;                        // waits for what another stage has not sent yet
     std::map<std::string, double> exposed;    // all other waits for operations, by group
     std::vector<double> exposed_of_launches;  // the same by RankTrace::launches
 };

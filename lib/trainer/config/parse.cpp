@@ -25,8 +25,9 @@ const std::map<std::string, Command> kCommands = {{"help", Command::Help},
                                                   {"print-config", Command::PrintConfig},
                                                   {"plan", Command::Plan},
                                                   {"search", Command::Search}};
-const std::vector<std::string> kPlanOptions = {
-    "gpus", "gpu", "gpu-memory", "gpus-per-node", "network", "nvlink", "product-share", "links", "json"};
+const std::vector<std::string> kPlanOptions = {"gpus",          "gpu",    "gpu-memory",   "gpus-per-node",
+                                               "network",       "nvlink", "memory-speed", "program",
+                                               "product-share", "links",  "json"};
 const std::map<std::string, ForeignProgram> kForeignPrograms = {
     {"from-torchtitan", ForeignProgram::TorchTitan}, {"from-litgpt", ForeignProgram::LitGpt}};
 
@@ -105,6 +106,11 @@ int positive_number(const Option& option) {
     throw UserError("--{} must be an integer in [1, {}], but is '{}'", option.name, kMax, word);
 }
 
+std::string lower(std::string text) {
+    std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+    return text;
+}
+
 double number_up_to(double max, const Option& option) {
     const std::string text = value_of(option);
     double number = 0;
@@ -118,10 +124,12 @@ double number_up_to(double max, const Option& option) {
 void apply_plan_option(const Option& option, PlanRequest& plan) {
     if (option.name == "gpus") plan.num_ranks = positive_number(option);
     if (option.name == "gpus-per-node") plan.gpus_per_node = positive_number(option);
-    if (option.name == "gpu") plan.device = value_of(option);
+    if (option.name == "gpu") plan.device = lower(value_of(option));
     if (option.name == "gpu-memory") plan.gpu_memory_gib = number_up_to(1024, option);
     if (option.name == "network") plan.network = value_of(option);
     if (option.name == "nvlink") plan.nvlink = value_of(option);
+    if (option.name == "memory-speed") plan.memory_speed = value_of(option);
+    if (option.name == "program") plan.program = value_of(option);
     if (option.name == "product-share") plan.product_share = number_up_to(1, option);
     if (option.name == "links") plan.links = value_of(option);
     if (option.name != "json") return;

@@ -15,11 +15,13 @@ enum class Command { Run, Help, Version, Completion, PrintConfig, Plan, Search, 
 struct PlanRequest {
     static constexpr const char* kCpu = "cpu";  // this processor, which is measured
     int num_ranks = 1;                          // --gpus
-    std::string device = {};                    // --gpu; empty: kCpu, which is refused for many ranks
+    std::string device = {};                    // --gpu, in lower case; empty: kCpu, refused for many ranks
     double gpu_memory_gib = 0;                  // --gpu-memory; 0: that of the GPU's table
     std::string network = {}, nvlink = {};      // --network, --nvlink: speeds in words (plan/gpus.h)
+    std::string memory_speed = {};              // --memory-speed, likewise
+    std::string program = {};                   // --program: whose share of the peak; empty: argosy's
     int gpus_per_node = 8;                      // --gpus-per-node
-    double product_share = 0;                   // --product-share; 0: that of the GPU's table
+    double product_share = 0;                   // --product-share; 0: the program's
     std::string links = {};                     // --links: files, separated by commas (plan/machine.h)
     bool json = false;                          // --json
 };

@@ -59,9 +59,9 @@ at::Tensor scaled_gradient(const OptimizedParameter& parameter, const Update& up
 /// products, and in each step 8 bytes travel for an element of A: A is summed in fp32, A and C are gathered
 /// in bf16.
 MatrixCost cost_of(const layout::ParamSpec& spec, const MuonOptions& options, const layout::MeshShape& mesh) {
-    // The FLOPs in the time of a byte between tensor ranks. Plans have 1200 for H100 (427 TFLOP/s, 360 GB/s),
-    // 1900 for H200. The planned updates of 70B and 405B are shortest with 1000, on A100 to B200: slices also
-    // shorten the travel of the first and the last wave, which nothing overlaps.
+    // The FLOPs in the time of a byte between tensor ranks. Plans have 1900 for H100 and H200 (692 TFLOP/s,
+    // 360 GB/s), 900 for A100. The planned updates of 70B and 405B are shortest with 1000, on A100 to B200:
+    // slices also shorten the travel of the first and the last wave, which nothing overlaps.
     constexpr double kFlopsOfByte = 1000;
     const Blocks blocks = blocks_of(spec, options);
     MatrixCost cost{blocks.count *

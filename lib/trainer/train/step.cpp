@@ -46,9 +46,10 @@ void check(const State& state, parallel::ShardedParameter& parameter, const std:
                  "the state {} of {} does not follow its parameter", state.name, parameter.spec().name);
 }
 
-/// On the device meta, all values are 0.
+/// A copy. On the device meta, all values are 0.
 at::Tensor on_host(const at::Tensor& values) {
-    return values.is_meta() ? at::zeros(values.sizes(), values.scalar_type()) : values.cpu();
+    if (values.is_meta()) return at::zeros(values.sizes(), values.scalar_type());
+    return values.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
 }
 
 /// Reads [loss, squared norm, squared norms of units ...].
