@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/device.h"
 #include "layout/slab.h"
 #include "ops/ops_test.h"
 #include "ops/work.h"
@@ -164,6 +165,7 @@ class Threads {
     template <class Result>
     at::Tensor use(const at::Tensor& own, int rank, Result result) {
         tensors_[rank] = own;
+        gpu::synchronize();  // each thread has a stream of its own
         barrier_.arrive_and_wait();
         const at::Tensor found = result();
         barrier_.arrive_and_wait();
