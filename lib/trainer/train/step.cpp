@@ -46,10 +46,10 @@ void check(const State& state, parallel::ShardedParameter& parameter, const std:
                  "the state {} of {} does not follow its parameter", state.name, parameter.spec().name);
 }
 
-/// A copy. On the device meta, all values are 0.
+/// On the device meta, all values are 0.
 at::Tensor on_host(const at::Tensor& values) {
     if (values.is_meta()) return at::zeros(values.sizes(), values.scalar_type());
-    return values.to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
+    return values.cpu();
 }
 
 /// Reads [loss, squared norm, squared norms of units ...].
@@ -147,7 +147,7 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     if (meanwhile) meanwhile();
     mesh_.world().wait_for_gpu();
     StepTotals result = totals_of(totals);
-    if (qk_clip_) result.score_bounds = on_host(model_.score_bounds());
+    if (qk_clip_) result.score_bounds = on_host(model_.score_bounds()).clone();  // the next step changes them
     return result;
 }
 
