@@ -85,8 +85,8 @@ at::Tensor to_kernel(const at::Tensor& log_sum_exp, const AttentionShape& shape)
 
 at::Tensor planned_like(const at::Tensor& x) { return at::empty(x.sizes(), x.options()); }
 
-/// Tensors like the kernels' results for tensors without data. What the kernels allocate meanwhile is not
-/// known here.
+/// Tensors like the kernels' results for tensors without data. The kernels' own workspaces are not known
+/// here.
 AttentionOutput planned_output(const at::Tensor& q, const AttentionShape& shape) {
     return {planned_like(q), at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.q_len},
                                      q.options().dtype(at::kFloat))};

@@ -22,7 +22,7 @@ struct Attention {
 
 /// Whether attention() supports the element type and head_dim of q [..., head_dim], which may have no data.
 bool supports_attention(const at::Tensor& q);
-/// What LibTorch's kernels support.
+/// Whether LibTorch's kernels support an element type and head_dim.
 inline bool kernels_take(at::ScalarType type, int64_t head_dim) {
     return type == at::kBFloat16 && head_dim % 8 == 0 && head_dim <= 256;
 }

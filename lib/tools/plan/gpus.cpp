@@ -43,7 +43,7 @@ struct Sheet {
 // one scale for a matrix and weights cast once, 21,023 with weights cast in each microbatch, and 19,735 with
 // a scale for each row; the plan says 22,053, 21,576 and 19,561. Products with fp32 scales for blocks of 128
 // terms are slower on Hopper: all of 7B's reached 0.81 of the speed of those with one scale (gemm_speed).
-// With that the plan says 18,738, and 18,062 were measured.
+// The plan says 18,738 for blocks, and 18,062 were measured.
 //
 // TorchTitan's share was fitted to one of its published runs: Llama 3.1 8B on 8 H100 (500 W, 2.4 TB/s) with
 // FSDP, compiled, bf16, 8192 tokens, 2 sequences a rank, selective recomputation, at 6,667 tokens/s a GPU.
@@ -143,7 +143,7 @@ Link network_link(const Sheet& sheet, const config::PlanRequest& request) {
     return {};
 }
 
-/// What CUDA reports, at least. `memory_gb`: in place of the sheet's.
+/// The least total that CUDA reports. `memory_gb`: in place of the sheet's.
 int64_t memory_bytes(const Sheet& sheet, std::optional<double> memory_gb,
                      const config::PlanRequest& request) {
     constexpr double kMost = 1024, kReportedGibOfGb = 0.98;

@@ -1,6 +1,6 @@
-// Attention that keeps a bound of the scores of each head: the largest log-sum-exp of a query's scores. That
-// is at least the largest score, and above it by at most the logarithm of the number of keys. All kernels of
-// attention give the log-sum-exp, and it does not depend on how keys are divided among ranks.
+// Attention that keeps a bound of the scores of each head: the largest log-sum-exp of a query's scores. The
+// bound is at least the largest score, and above it by at most the logarithm of the number of keys. All
+// kernels of attention give the log-sum-exp, and it does not depend on how keys are divided among ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -25,7 +25,7 @@ StepBatch DryRank::batch() const {
     model::Batch microbatch{tokens, tokens, microbatch_size_, seq_len_};
     if (mesh_.degree(layout::Axis::Context) > 1) {
         microbatch.positions = tokens;
-        // As a DataFeed makes room on GPUs: each part of a sequence may begin with a document's rest.
+        // On GPUs a DataFeed makes this room: each part of a sequence may begin with a document's rest.
         const int64_t num_parts = layout::chunks_per_rank(balance_);
         if (ops::counts_as_gpu(tokens))
             microbatch.document_offsets =

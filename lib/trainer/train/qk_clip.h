@@ -1,9 +1,10 @@
 // QK-clip, as MuonClip has it: if attention scores of a step were larger than a threshold, the update also
-// shrinks the rows of wq and wk (and their biases) that made them. With S a bound of the largest score of the
-// heads that share a key head, both are multiplied by sqrt(threshold / S), so that the same input gives
-// scores of at most the threshold. Queries and keys with a norm of their own do not follow their weights.
+// shrinks the rows of wq and wk (and their biases) that made them. S is a bound of the largest score of the
+// heads that share a key head. Both are multiplied by sqrt(threshold / S), so that the same input would give
+// scores of at most the threshold, were it not for the step of the same update. Queries and keys with a norm
+// of their own do not follow their weights.
 //
-// It keeps no state: the bounds are of one step (parallel/watched_attention.h).
+// QK-clip keeps no state: the bounds are of one step (parallel/watched_attention.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
