@@ -4,6 +4,7 @@ README.md and the figure scaling.svg beside this script. Weak scaling: the batch
 has the plans of runs whose speeds TorchTitan's authors published.
 """
 import concurrent.futures
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -31,40 +32,80 @@ MODELS = (
 )
 FLOAT8 = {"model.converters": "quantize.linear.float8", "quantize.linear.float8.filter_fqns": "output",
           "quantize.linear.float8.enable_fsdp_float8_all_gather": True}
-SMALL = {"training.local_batch_size": 2, "activation_checkpoint.mode": "selective"}
-TENSOR = {"parallelism.tensor_parallel_degree": 8, "activation_checkpoint.mode": "full"}
+NONE, SELECTIVE, FULL = ({"activation_checkpoint.mode": mode} for mode in ("none", "selective", "full"))
 ASYNC = {"parallelism.enable_async_tensor_parallel": True}
 
 
-def pipeline(schedule, microbatch):
-    return TENSOR | ASYNC | FLOAT8 | {
-        "training.local_batch_size": 32, "parallelism.pipeline_parallel_degree": 8,
-        "parallelism.pipeline_parallel_schedule": schedule, "parallelism.pipeline_parallel_microbatch_size": microbatch}
+def batch(local, seq_len=SEQ_LEN):
+    return {"training.local_batch_size": local, "training.seq_len": seq_len}
 
 
-# TorchTitan's share of the peak was fitted to the first row; its H100 had memory of 2.4 TB/s.
-TORCHTITAN = ["--program", "torchtitan"]
-MACHINES = {"h100": [*TORCHTITAN, "--gpu", "h100:96", "--memory-speed", "2.4TB/s"], "h200": [*TORCHTITAN, "--gpu", "h200"]}
-# Name, flavor, kind and number of GPUs, settings, and the published tokens/s a GPU.
+def mesh(tensor=1, pipeline=1, context=1, schedule="1F1B", microbatch=1, layers=""):
+    return {"parallelism.tensor_parallel_degree": tensor, "parallelism.pipeline_parallel_degree": pipeline,
+            "parallelism.context_parallel_degree": context, "parallelism.pipeline_parallel_schedule": schedule,
+            "parallelism.pipeline_parallel_microbatch_size": microbatch} | ({"parallelism.pipeline_parallel_layers_per_stage": layers} if layers else {})
+
+
+# TorchTitan's H100 had 96 GB of memory at 2.4 TB/s, and 500 W.
+TITAN = {"h100": ["--gpu", "h100:96", "--memory-speed", "2.4TB/s", "--power", 500], "h200": ["--gpu", "h200"],
+         "a100": ["--gpu", "a100"]}
+MEGATRON = {"h100": ["--gpu", "h100"], "b200": ["--gpu", "b200"]}
+SMALL = batch(2) | SELECTIVE
+LARGE = batch(16) | mesh(tensor=8) | FULL | FLOAT8
+PIPELINE = batch(32) | FULL | FLOAT8 | ASYNC
+
+
+@dataclasses.dataclass
+class Run:
+    """A published one: its name, the program, the number and kind of GPUs, the model, settings, and tokens/s a GPU."""
+    name: str
+    program: str
+    gpus: int
+    kind: str
+    flavor: str
+    settings: dict
+    published: int
+    model: str = "llama3"
+
+    def machine(self):
+        machines = {"torchtitan": TITAN, "megatron": MEGATRON}[self.program]
+        return ["--program", self.program, *machines[self.kind]]
+
+
 PUBLISHED = (
-    ("8B bf16, FSDP (the fitted one)", "8B", "h100", 8, SMALL, 6667),
-    ("8B bf16, FSDP", "8B", "h100", 128, SMALL, 6514),
-    ("8B float8, FSDP", "8B", "h100", 8, SMALL | FLOAT8, 8532),
-    ("8B float8, FSDP", "8B", "h100", 128, SMALL | FLOAT8, 8380),
-    ("8B float8, FSDP", "8B", "h200", 32, SMALL | FLOAT8, 10938),
-    ("8B float8, FSDP", "8B", "h200", 64, SMALL | FLOAT8, 10753),
-    ("70B float8, TP 8", "70B", "h100", 256, TENSOR | FLOAT8 | {"training.local_batch_size": 16}, 829),
-    ("70B float8, async TP 8", "70B", "h100", 256, TENSOR | ASYNC | FLOAT8 | {"training.local_batch_size": 16}, 876),
-    ("405B float8, PP 8 1F1B, 32 microbatches of 1", "405B", "h100", 512, pipeline("1F1B", 1), 100),
-    ("405B float8, PP 8 1F1B, 8 microbatches of 4", "405B", "h100", 512, pipeline("1F1B", 4), 100),
-    ("405B float8, PP 8 interleaved, 32 of 1", "405B", "h100", 512, pipeline("Interleaved1F1B", 1), 128),
-    ("405B float8, PP 8 interleaved, 8 of 4", "405B", "h100", 512, pipeline("Interleaved1F1B", 4), 128),
+    Run("8B bf16, FSDP (fitted)", "torchtitan", 8, "h100", "8B", SMALL, 6667),
+    Run("8B bf16, FSDP", "torchtitan", 128, "h100", "8B", SMALL, 6514),
+    Run("8B float8, FSDP", "torchtitan", 8, "h100", "8B", SMALL | FLOAT8, 8532),
+    Run("8B float8, FSDP", "torchtitan", 128, "h100", "8B", SMALL | FLOAT8, 8380),
+    Run("8B float8, 32,768 tokens", "torchtitan", 8, "h100", "8B", batch(1, 32768) | FULL | FLOAT8, 3890),
+    Run("8B float8, 262,144 tokens, CP 8", "torchtitan", 8, "h100", "8B", batch(1, 262144) | mesh(context=8) | FULL | FLOAT8, 548),
+    Run("70B float8, TP 8", "torchtitan", 256, "h100", "70B", LARGE, 829),
+    Run("70B float8, async TP 8", "torchtitan", 256, "h100", "70B", LARGE | ASYNC, 876),
+    Run("405B float8, PP 8 1F1B, 32 microbatches of 1", "torchtitan", 512, "h100", "405B", PIPELINE | mesh(8, 8), 100),
+    Run("405B float8, PP 8 1F1B, 8 microbatches of 4", "torchtitan", 512, "h100", "405B", PIPELINE | mesh(8, 8, microbatch=4), 100),
+    Run("405B float8, PP 8 interleaved, 32 of 1", "torchtitan", 512, "h100", "405B",
+        PIPELINE | mesh(8, 8, schedule="Interleaved1F1B"), 128),
+    Run("405B float8, PP 8 interleaved, 8 of 4", "torchtitan", 512, "h100", "405B",
+        PIPELINE | mesh(8, 8, schedule="Interleaved1F1B", microbatch=4), 128),
+    Run("8B float8, FSDP", "torchtitan", 32, "h200", "8B", SMALL | FLOAT8, 10938),
+    Run("8B float8, FSDP", "torchtitan", 64, "h200", "8B", SMALL | FLOAT8, 10753),
+    Run("8B bf16, FSDP", "torchtitan", 64, "a100", "8B", batch(1) | SELECTIVE, 2973),
+    Run("70B bf16, FSDP", "torchtitan", 64, "a100", "70B", batch(1) | FULL, 331),
+    Run("Llama 2 13B bf16, FSDP", "torchtitan", 64, "a100", "13B", batch(2, 4096) | NONE, 2162, "llama2"),
+    Run("Llama 2 13B bf16, FSDP, recomputed", "torchtitan", 64, "a100", "13B", batch(2, 4096) | SELECTIVE, 1904, "llama2"),
+    Run("Llama 2 70B bf16, FSDP", "torchtitan", 64, "a100", "70B", batch(2, 4096) | FULL, 353, "llama2"),
+    Run("8B float8, FSDP (fitted)", "megatron", 8, "h100", "8B", batch(1) | NONE | FLOAT8 | {"training.global_batch_size": 128}, 14451),
+    Run("70B float8, PP 8 interleaved, TP 4", "megatron", 64, "h100", "70B",
+        batch(128) | NONE | FLOAT8 | ASYNC | mesh(4, 8, schedule="Interleaved1F1B", layers=",".join(["2"] * 40)), 1664),
+    Run("405B float8, PP 8 interleaved, TP 8, CP 2", "megatron", 1024, "h100", "405B",
+        batch(192) | NONE | FLOAT8 | ASYNC | mesh(8, 8, 2, schedule="Interleaved1F1B", layers="2"), 328),
+    Run("8B float8", "megatron", 8, "b200", "8B", batch(2) | NONE | FLOAT8 | {"training.global_batch_size": 128}, 30624),
 )
 
 
-def plan(pretrain, flavor, gpus, settings, machine=("--gpu", GPU)):
-    words = [pretrain, "--plan", "--json", "--gpus", gpus, *machine, "--gpus-per-node", PER_NODE, "--model.name", "llama3", "--model.flavor", flavor, "--training.seq_len", SEQ_LEN]
-    for key, value in settings.items():
+def plan(pretrain, flavor, gpus, settings, machine=("--gpu", GPU), model="llama3"):
+    words = [pretrain, "--plan", "--json", "--gpus", gpus, *machine, "--gpus-per-node", PER_NODE, "--model.name", model, "--model.flavor", flavor]
+    for key, value in ({"training.seq_len": SEQ_LEN} | settings).items():
         words += ["--" + key, str(value).lower() if isinstance(value, bool) else value]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
     if done.returncode not in (0, 3):
@@ -88,11 +129,30 @@ def row(name, gpus, found):
             f"{100 * found['mfu_causal']:.1f} | {memory:.1f}{fits} | {limits(found)} |\n")
 
 
-def published_row(one, found):
-    name, _, gpu, gpus, _, published = one
-    planned = found["tokens_per_second_per_device"]
-    return (f"| {name} | {gpus} {gpu.upper()} | {found['mesh']} | {planned:.0f} | {published} | "
-            f"{100 * (planned / published - 1):+.0f} % |\n")
+def speed(found):
+    return found["tokens_per_second_per_device"]
+
+
+def published_row(run, found):
+    return (f"| {run.name} | {run.program} | {run.gpus} {run.kind.upper()} | {found['mesh']} | {speed(found):.0f} | {run.published} | "
+            f"{100 * (speed(found) / run.published - 1):+.0f} % |\n")
+
+
+# Ratios of two rows' speeds cancel the program's share. Name, and what tells the two rows.
+RATIOS = (
+    ("8B bf16, 128 over 8 H100", ("8B bf16, FSDP", 128), ("8B bf16, FSDP (fitted)", 8)),
+    ("8B float8, 128 over 8 H100", ("8B float8, FSDP", 128), ("8B float8, FSDP", 8)),
+    ("8B float8, 64 over 32 H200", ("8B float8, FSDP", 64), ("8B float8, FSDP", 32)),
+    ("70B, async TP over plain", ("70B float8, async TP 8", 256), ("70B float8, TP 8", 256)),
+    ("405B, interleaved over 1F1B, 8 microbatches", ("405B float8, PP 8 interleaved, 8 of 4", 512),
+     ("405B float8, PP 8 1F1B, 8 microbatches of 4", 512)),
+)
+
+
+def ratio_row(name, one, other, plans):
+    (run, found), (base, of_base) = (next((run, found) for run, found in plans if (run.name, run.gpus) == row) for row in (one, other))
+    planned, published = speed(found) / speed(of_base), run.published / base.published
+    return f"| {name} | {planned:.3f} | {published:.3f} | {100 * (planned - published):+.1f} |\n"
 
 
 def with_table(text, head, rows):
@@ -122,9 +182,10 @@ def main():
                 lines.setdefault(name, []).append((gpus, each["tokens_per_second_per_device"]))
         panels.append(plot.Panel("GPUs", "tokens/s a GPU", [plot.Line(*line) for line in lines.items()], every_other_power))
     (HERE / "scaling.svg").write_text(plot.svg("Planned weak scaling of Llama 3 on H100", panels))
-    published = "".join(published_row(one, plan(pretrain, one[1], one[3], one[4], MACHINES[one[2]])) for one in PUBLISHED)
+    plans = [(run, plan(pretrain, run.flavor, run.gpus, run.settings, run.machine(), run.model)) for run in PUBLISHED]
     text = with_table((HERE / "README.md").read_text(), "| run |", table)
-    (HERE / "README.md").write_text(with_table(text, "| published run |", published))
+    text = with_table(text, "| published run |", "".join(published_row(*one) for one in plans))
+    (HERE / "README.md").write_text(with_table(text, "| ratio |", "".join(ratio_row(*each, plans) for each in RATIOS)))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
+#include "base/error.h"
+#include "expect_error.h"
 #include "plan/gpus.h"
 
 namespace argosy::plan {
@@ -101,6 +104,46 @@ TEST(Machine, TableHasItsNames) {
         const double float8 = machine.peak(at::ScalarType::Float8_e5m2);
         EXPECT_NEAR(float8 / machine.peak(at::kBFloat16), machine.capability < 89 ? 0 : 2, 0.03) << name;
     }
+}
+
+TEST(Machine, ExpectsTheLargestOfNormalNumbers) {
+    // E. g. tables of normal order statistics.
+    EXPECT_NEAR(expected_largest(1), 0, 1e-6);
+    EXPECT_NEAR(expected_largest(2), 0.56419, 1e-4);
+    EXPECT_NEAR(expected_largest(8), 1.42360, 1e-4);
+    EXPECT_NEAR(expected_largest(100), 2.50759, 1e-4);
+    EXPECT_NEAR(expected_largest(16384), 3.966, 0.01);
+}
+
+// 8 GPUs are as fast as the slowest of them. What memory bounds takes no longer.
+TEST(Machine, WaitsForTheSlowestOfItsRanks) {
+    config::PlanRequest request{.device = "h100"};
+    const Machine one = named_gpu(request);
+    request.num_ranks = 8;
+    const Machine eight = named_gpu(request);
+    const ops::Work product{ops::WorkKind::Product, at::kBFloat16, 1e12, 0},
+        pass{ops::WorkKind::Pass, at::kFloat, 0, 1e9};
+    EXPECT_EQ(one.slowest_of_ranks, 1);
+    EXPECT_NEAR((eight.seconds(product) - eight.launch_seconds) / (one.seconds(product) - one.launch_seconds),
+                1 + 0.08 / 5.4 * 1.4236, 1e-6);
+    EXPECT_EQ(eight.seconds(pass), one.seconds(pass));
+}
+
+TEST(Machine, ProductsFollowTheSquareRootOfThePower) {
+    config::PlanRequest request{.device = "h100"};
+    const double share = named_gpu(request).product_share;
+    EXPECT_DOUBLE_EQ(share, 0.7);
+    request.power = 175;
+    EXPECT_DOUBLE_EQ(named_gpu(request).product_share, share / 2);
+    request.power = 701;
+    EXPECT_ERROR(named_gpu(request), UserError, "--power 701", "h100 has at most 700 W");
+}
+
+TEST(Machine, AnA100With40GbHasItsOwnSpeed) {
+    EXPECT_EQ(named_gpu("a100").memory_speed, 2039e9);
+    EXPECT_EQ(named_gpu("a100:40").memory_speed, 1555e9);
+    EXPECT_EQ(named_gpu("a100-40gb").memory_bytes, named_gpu("a100:40").memory_bytes);
+    EXPECT_EQ(std::ranges::count(gpu_names(), "a100"), 1);
 }
 
 TEST(Machine, OfThisProcessorIsMeasured) {

@@ -32,16 +32,18 @@ train::TrainerOptions trainer(bool overlaps) {
             .num_microbatches = kMicrobatches};
 }
 
-RankPlan plan_of(const train::TrainerOptions& options, const layout::MeshShape& mesh) {
+RankPlan plan_of(const train::TrainerOptions& options, const layout::MeshShape& mesh,
+                 const Machine& machine = named_gpu("h100")) {
     const ops::OpsContext tensors;
-    RankPlan plan{.trace = trace_rank(options, mesh, /*rank=*/0, named_gpu("h100")), .time = {}};
+    RankPlan plan{.trace = trace_rank(options, mesh, /*rank=*/0, machine), .time = {}};
     plan.time = simulate_step({&plan.trace, 1})[0];
+    plan.tensor_collectives = tensor_collectives(plan.trace, plan.time, mesh.degree(layout::Axis::Tensor));
     return plan;
 }
 
 std::vector<TensorCollective> table(bool overlaps, int degree) {
     const layout::MeshShape mesh{{1, 1, 1, 1, degree}};
-    return tensor_collectives(plan_of(trainer(overlaps), mesh), mesh);
+    return plan_of(trainer(overlaps), mesh).tensor_collectives;
 }
 
 TensorCollective row(const std::vector<TensorCollective>& rows, const std::string& pass,
@@ -75,7 +77,7 @@ TEST(TensorCollectives, SumUpToTheBytesAndWaitsOfTheStep) {
             const RankPlan plan = plan_of(options, mesh);
             std::map<std::string, comm::MovedBytes> moved;
             std::map<std::string, double> exposed;
-            for (const TensorCollective& each : tensor_collectives(plan, mesh)) {
+            for (const TensorCollective& each : plan.tensor_collectives) {
                 moved[each.group].sent += each.moved.sent;
                 moved[each.group].received += each.moved.received;
                 exposed[each.group] += each.exposed_seconds;
@@ -132,13 +134,10 @@ TEST(TensorCollectives, SayWhetherTheyOverlapAndWhyNot) {
 
 // A transfer between processors takes the time of the rank that waits for it, whatever runs before.
 TEST(TensorCollectives, OfProcessorsDoNotOverlap) {
-    const ops::OpsContext tensors;
     Machine machine = named_gpu("h100");
     machine.is_gpu = false;
-    const layout::MeshShape mesh{{1, 1, 1, 1, 2}};
-    RankPlan plan{.trace = trace_rank(trainer(true), mesh, /*rank=*/0, machine), .time = {}};
-    plan.time = simulate_step({&plan.trace, 1})[0];
-    for (const TensorCollective& each : tensor_collectives(plan, mesh)) {
+    for (const TensorCollective& each :
+         plan_of(trainer(true), {{1, 1, 1, 1, 2}}, machine).tensor_collectives) {
         EXPECT_EQ(each.why_not, "processors move the data themselves");
         EXPECT_NEAR(each.exposed_seconds, each.seconds, 1e-12) << each.work;
     }

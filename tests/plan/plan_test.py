@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -49,8 +50,15 @@ class PlanTest(run.PretrainTest):
         self.assertAlmostEqual(shares["float32"], shares["bfloat16"], delta=1e-9 * shares["bfloat16"])
 
     def test_plans_of_a_search_have_their_collectives(self):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
         done = self.ask("--json", "--gpus", 32, "--gpu", "h200", "--search", "--model.flavor", "70B",
                         training__global_batch_size=32, training__seq_len=8192)
+        searched = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        # The same in units of one plan, which costs as much more when the machine is busy: 20 when it is not.
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        self.plan("--gpus", 32, "--gpu", "h200", "--model.flavor", "70B", "--parallelism.tensor_parallel_degree", 8,
+                  training__global_batch_size=32, training__local_batch_size=8, training__seq_len=8192)
+        self.assertLess(searched / (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before), 50)
         plans = [each["plan"] for each in json.loads(done.stdout)["best"]]
         rows = {plan["mesh"]: plan["ranks"][0]["tensor_collectives"] for plan in plans}
         self.assertTrue(any(" tp " in f" {mesh}" for mesh in rows), rows.keys())
@@ -198,6 +206,27 @@ class PlanTest(run.PretrainTest):
         self.assertEqual(machine("--gpu", "l40s:48")[0], machine("--gpu", "l40s")[0])
         self.assertAlmostEqual(machine("--gpu", "RTX4090", "--network", "1.5GB/s")[2], 1.5)
 
+    def test_says_how_far_plans_were_from_published_runs(self):
+        """The differences that the text says for a kind are those of its held-out rows in configs/scaling/README.md."""
+        page = (pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "configs/scaling/README.md").read_text()
+        rows = re.findall(r"^\| (.*?) \| \w+ \| \d+ (\w+) \| .* ([+-]\d+) % \|$", page, re.MULTILINE)
+        for kind in ("A100", "H100", "H200", "B200"):
+            held_out = {name: int(percent) for name, gpu, percent in rows if gpu == kind and "fitted" not in name}
+            unknown = [name for name in held_out if "405B float8, PP 8 1F1B" in name or "405B float8, PP 8 interleaved," in name and " of " in name]
+            known = {name: percent for name, percent in held_out.items() if name not in unknown and "tokens, CP" not in name}
+            text = self.ask("--gpus", 8, "--gpu", kind).stdout
+            number = sum(gpu == kind and "fitted" not in name and name in known for name, gpu, _ in rows)
+            self.assertRegex(text, rf"the plan of 1 |plans of {number} published runs on {kind}" if number > 1 else f"1 published run on {kind}")
+            for percent in (min(known.values()), max(known.values())):
+                self.assertIn(f"{abs(percent)} %", text, known)
+
+    def test_launches_bound_small_steps_without_graphs(self):
+        job = ["--gpu", "h100", "--gpus", 1, "--config", pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "configs/small_256x6x16.toml"]
+        launches = {(batch, graphs): self.plan(*job, "--training.local_batch_size", batch, "--compile.graphs", graphs)["ranks"][0]["seconds"]["launches"]
+                    for batch in (1, 64) for graphs in ("true", "false")}
+        self.assertGreater(launches[1, "false"], 3e-4)
+        self.assertEqual({launches[1, "true"], launches[64, "true"], launches[64, "false"]}, {0})
+
     def test_names_float32_and_its_factor(self):
         job = ["--gpu", "h100", "--model.flavor", "1B", "--training.mixed_precision_param"]
         self.assertIn("computes in float32, whose peak is 14.8 times lower", self.ask(*job, "float32").stdout)
@@ -235,7 +264,15 @@ class PlanTest(run.PretrainTest):
                 (["--gpu", "h100:3"], 2, "a memory of 2.94 GiB; it must be above 3 GiB"),
                 (["--gpu", "h100:inf"], 2, "--gpu h100:inf is unknown"),
                 (["--nvlink", "none"], 2, "--nvlink is for a GPU (--gpu)"),
-                (["--gpu", "h100", "--program", "megatron"], 2, "--program megatron is unknown; known are argosy and torchtitan"),
+                (["--gpu", "h100", "--program", "nemo"], 2, "--program nemo is unknown; known are argosy, torchtitan and megatron"),
+                (["--gpu", "a100", "--power", "500"], 2, "--power 500: a100 has at most 400 W"),
+                (["--gpu", "a100", "--power", "300", "--product-share", "0.5"], 2, "--product-share is the share at any power"),
+                (["--power", "500"], 2, "--power is for a GPU (--gpu)"),
+                # An error while the options of a converter are in use.
+                (["--gpus", "64", "--gpu", "h100", "--model.flavor", "70B", "--training.local_batch_size", "8",
+                  "--parallelism.pipeline_parallel_degree", "8", "--parallelism.pipeline_parallel_layers_per_stage", "2",
+                  "--model.converters", "quantize.linear.float8", "--quantize.linear.float8.filter_fqns", "output"], 2,
+                 "makes 41 stages of 82 layers"),
                 (["--gpus", "none"], 2, "--gpus must be an integer in [1, 1048576], but is 'none'"),
                 (["--gpus", "3", "--parallelism.tensor_parallel_degree", "2"], 2, "tp 2 takes a multiple of 2 ranks"),
                 (["--gpu", "h100", "--product-share", "1.2"], 2, "--product-share must be above 0 and at most 1, but is '1.2'"),

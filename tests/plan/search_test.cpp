@@ -169,7 +169,7 @@ TEST(Search, NeverRanksNarrowerTypes) {
 Machine machine_for_tensor_axes(double hop_seconds) {
     Machine machine = small_machine(1000);
     machine.memory_speed = 1e20;
-    machine.launch_seconds = 0;
+    machine.launch_seconds = machine.host_seconds = 0;
     machine.in_node.usual = {8e12, hop_seconds, "a test"};
     return machine;
 }

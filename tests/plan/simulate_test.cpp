@@ -13,8 +13,15 @@ using Kind = Event::Kind;
 /// A trace made by calls in the order of the program.
 struct Trace : RankTrace {
     explicit Trace(int number = 0) { rank = number; }
-    Trace& compute(double seconds, bool is_optimizer = false) {
-        events.push_back({.kind = Kind::Compute, .seconds = seconds, .is_optimizer = is_optimizer});
+    Trace& compute(double seconds, bool is_optimizer = false, double host_seconds = 0) {
+        events.push_back({.kind = Kind::Compute,
+                          .seconds = seconds,
+                          .host_seconds = host_seconds,
+                          .is_optimizer = is_optimizer});
+        return *this;
+    }
+    Trace& dense(double seconds, double dense_seconds) {
+        events.push_back({.kind = Kind::Compute, .seconds = seconds, .dense_seconds = dense_seconds});
         return *this;
     }
     Trace& launch(Launch launch) {
@@ -38,6 +45,41 @@ TEST(SimulateStep, HidesWhatRunsBesideComputation) {
     EXPECT_EQ(time.compute, 2);
     EXPECT_EQ(time.optimizer, 5);
     EXPECT_EQ(time.exposed, (std::map<std::string, double>{{"dp_shard", 1}}));
+}
+
+// A collective of 3 s holds a quarter of the multiprocessors: in its 3 s, products do the work of 2.25 s.
+TEST(SimulateStep, ProductsBesideACollectiveTakeLonger) {
+    Trace rank;
+    rank.launch({.group = "dp_shard", .seconds = 3, .held = 0.25}).dense(5, /*dense_seconds=*/5).wait(0);
+    EXPECT_DOUBLE_EQ(simulate({rank})[0].total, 5.75);
+    // Two lanes hold more, the first for 1 s. What is not dense is as fast as alone.
+    Trace two;
+    two.launch({.group = "tp", .seconds = 1, .held = 0.25})
+        .launch({.group = "dp_shard", .seconds = 3, .held = 0.25})
+        .dense(5, 5);
+    EXPECT_DOUBLE_EQ(simulate({two})[0].total, 3 + (5 - 0.5 - 2 * 0.75));
+    Trace pass;
+    pass.launch({.group = "dp_shard", .seconds = 3, .held = 0.25}).compute(5);
+    EXPECT_EQ(simulate({pass})[0].total, 5);
+    // Half of it is dense: 1 s alone takes 0.5 + 0.5 / 0.75.
+    Trace half;
+    half.launch({.group = "dp_shard", .seconds = 100, .held = 0.25}).dense(6, 3);
+    EXPECT_DOUBLE_EQ(simulate({half})[0].total, 7);
+}
+
+TEST(SimulateStep, WaitsForTheHost) {
+    Trace rank;
+    rank.compute(1, false, /*host_seconds=*/2)
+        .compute(3, false, 2)
+        .compute(4, false, 0)
+        .compute(0.5, true, 20);
+    const RankTime time = simulate({rank})[0];
+    // Launched at 2, 4 and 24. The device ends at 2, 5, 9 and 24.
+    EXPECT_DOUBLE_EQ(time.total, 24);
+    EXPECT_DOUBLE_EQ(time.compute, 8);
+    EXPECT_DOUBLE_EQ(time.launches, 1);
+    EXPECT_DOUBLE_EQ(time.optimizer, 15);
+    EXPECT_DOUBLE_EQ(time.sum(), time.total);
 }
 
 TEST(SimulateStep, RunsTheLaunchesOfAGroupOneAfterAnother) {

@@ -1,6 +1,11 @@
 #include "plan/fewer_layers.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+#include "parallel/schedule.h"
 
 namespace argosy::plan {
 namespace {
@@ -9,35 +14,6 @@ namespace {
 int64_t fewest_layers(const train::TrainerOptions& options) {
     const std::vector<int>& stages = options.stage_layers;
     return stages.empty() ? options.spec.num_layers : *std::ranges::min_element(stages);
-}
-
-/// A line through two points, `factor` times their distance behind the second one.
-struct Line {
-    double factor;
-
-    template <class Number>
-    void extend(Number& number, Number before) const {
-        const double more = factor * static_cast<double>(number - before);
-        number = std::max(Number(0), static_cast<Number>(static_cast<double>(number) + more));
-    }
-};
-
-void extend(const Line& line, HeldBytes& held, const HeldBytes& before) {
-    for (const auto member : {&HeldBytes::weights, &HeldBytes::copies, &HeldBytes::gradients,
-                              &HeldBytes::states, &HeldBytes::gathered})
-        line.extend(held.*member, before.*member);
-}
-
-void extend(const Line& line, RankTime& time, const RankTime& before) {
-    line.extend(time.compute, before.compute);
-    line.extend(time.optimizer, before.optimizer);
-    line.extend(time.bubble, before.bubble);
-    time.total = time.compute + time.optimizer + time.bubble;
-    for (auto& [group, seconds] : time.exposed) {
-        const auto found = before.exposed.find(group);
-        line.extend(seconds, found == before.exposed.end() ? 0.0 : found->second);
-        time.total += seconds;
-    }
 }
 
 }  // namespace
@@ -55,18 +31,32 @@ void remove_layers(train::TrainerOptions& options, int64_t count) {
     for (int& layers : options.stage_layers) layers -= static_cast<int>(count);
 }
 
-Plan with_all_layers(Plan deeper, const Plan& shallower, const FewerLayers& removed) {
-    const Line line{static_cast<double>(removed.few) / static_cast<double>(removed.many - removed.few)};
-    deeper.seconds = 0;
-    for (size_t i = 0; i < deeper.ranks.size(); ++i) {
-        auto& [trace, time] = deeper.ranks[i];
-        const auto& [trace_before, time_before] = shallower.ranks[i];
-        line.extend(trace.peak.bytes, trace_before.peak.bytes);
-        extend(line, trace.peak.held, trace_before.peak.held);
-        extend(line, time, time_before);
-        deeper.seconds = std::max(deeper.seconds, time.total);
+void keep_stages(train::TrainerOptions& options, int num_pipeline_ranks, int num_kept_ranks) {
+    std::vector<int>& layers = options.stage_layers;
+    const parallel::StageOrder order = parallel::stage_order(options.schedule);
+    const int num_stages = static_cast<int>(layers.size()), last = num_pipeline_ranks - 1;
+    const parallel::StageMap all(num_stages, num_pipeline_ranks, order),
+        kept(num_stages / num_pipeline_ranks * num_kept_ranks, num_kept_ranks, order);
+    const auto layers_of = [&](int rank) {
+        int sum = 0;
+        for (const int stage : all.stages_of(rank)) sum += layers[stage];
+        return sum;
+    };
+    std::vector<int> inner(last - 1);
+    std::iota(inner.begin(), inner.end(), 1);
+    std::ranges::stable_sort(inner, std::greater<>(), layers_of);
+    const auto source_of = [&](int kept_rank) {
+        if (kept_rank == 0) return 0;
+        if (kept_rank == num_kept_ranks - 1) return last;
+        return kept_rank == 1 ? inner.front() : inner[inner.size() / 2];
+    };
+    std::vector<int> kept_layers;
+    for (int stage = 0; stage < kept.num_stages(); ++stage) {
+        const int source = source_of(kept.rank_of(stage));
+        kept_layers.push_back(layers[all.stages_of(source)[kept.local_index(stage)]]);
     }
-    return deeper;
+    layers = std::move(kept_layers);
+    options.spec.num_layers = std::accumulate(layers.begin(), layers.end(), int64_t{0});
 }
 
 }  // namespace argosy::plan

@@ -1,11 +1,9 @@
-// Plans of deep models from plans of shallow ones. Layers are alike, so memory and times grow linearly with
-// the layers of a stage: two plans with a few of them give the plan with all, in a fraction of the time. The
-// update must be linear too, as AdamW's is.
+// Smaller steps that stand for a whole one (plan/continued_plan.h): with fewer layers in each stage, and with
+// fewer stages. The update must be linear in the layers too, as AdamW's is.
 #pragma once
 
 #include <cstdint>
 
-#include "plan/plan.h"
 #include "train/trainer.h"
 
 namespace argosy::plan {
@@ -14,6 +12,8 @@ namespace argosy::plan {
 struct FewerLayers {
     int64_t many = 0, few = 0;  // few: removed for the deeper one
     explicit operator bool() const { return many > 0; }
+    /// From the line of the two plans to all layers, for continued().
+    double factor() const { return static_cast<double>(few) / static_cast<double>(many - few); }
 };
 /// None if the model's stages are shallow already. Layers that alternate are removed in whole periods.
 FewerLayers fewer_layers(const train::TrainerOptions& options);
@@ -21,8 +21,9 @@ FewerLayers fewer_layers(const train::TrainerOptions& options);
 /// Removes `count` layers of each stage.
 void remove_layers(train::TrainerOptions& options, int64_t count);
 
-/// Continues the line through memory and times of the two plans to all layers. All else stays that of
-/// `deeper`.
-Plan with_all_layers(Plan deeper, const Plan& shallower, const FewerLayers& removed);
+/// Leaves the stages of the first and the last pipeline rank, and in between those of the one with the most
+/// layers and of one with as many as most have, again and again. REQUIRES: the ranks run equally many stages,
+/// and two or more are kept.
+void keep_stages(train::TrainerOptions& options, int num_pipeline_ranks, int num_kept_ranks);
 
 }  // namespace argosy::plan

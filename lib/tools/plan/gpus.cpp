@@ -23,20 +23,30 @@ constexpr double kTera = 1e12, kGiga = 1e9;
 /// smallest total that CUDA reported in public logs of a memory of memory_gb.
 struct Sheet {
     const char* name;
-    int capability;
+    int capability, multiprocessors;
+    double watts;
     double float8_tflops, narrow_tflops, fp32_tflops, fp64_tflops;
+    double sustained_tflops;  // of bf16 products for many seconds at `watts`
     double memory_gb, memory_gib, memory_gb_per_second, nvlink_gb_per_second, pcie_gb_per_second,
         network_gb_per_second;
+    const char* compared;  // with published runs: the table of configs/scaling/README.md
 };
 
-// The share of the peak that products reach is a property of a program. This program's was fitted to its
-// speeds on one H200 (700 W): Qwen2.5 0.5B, 1.5B, 3B and 7B with 1024 tokens, bf16 weights and states, at
-// 166,965, 61,062, 31,590 and 13,996 tokens/s (tests/gpu/results/). Other kinds of GPUs are taken to reach
-// the same share of their peaks. Another program's speeds with the same four models on one H100 (149,500,
-// 58,900, 30,900 and 13,850 tokens/s) leave shares of 0.67, 0.72, 0.72 and 0.67 to products beside the
-// planned passes, within 4 % of their mean. Divided by the efficiency of tiles of 128 x 256 in whole waves
-// over 132 multiprocessors they differ from it by up to 18 %, or 5 % if sums may be split: a model of sizes
-// predicts no better.
+// Products take the time of those that a GPU sustains, times a share which is a property of a program, the
+// same for products of all sizes and on all kinds of GPUs.
+//
+// Sustained: 680 TFLOP/s on one H200 at 700 W (tests/gpu/results/; H100 is taken to be equal), 267.9 on A100
+// at 400 W (stas00/ml-engineering, the best of all sizes). Its 1745 on B200 and 794.5 on H100 are of short
+// loops: B200 is taken to keep as much of it as H100. L40S and RTX 4090 are taken to keep H100's share of
+// their peaks.
+//
+// This program's share was fitted to its speeds on one H200: Qwen2.5 0.5B, 1.5B, 3B and 7B with 1024 tokens,
+// bf16 weights and states, at 166,965, 61,062, 31,590 and 13,996 tokens/s (tests/gpu/results/): 0.7 of the
+// peak. It is above what is sustained, because the clock rises again in the passes between products. Another
+// program's speeds with the same four models on one H100 (149,500, 58,900, 30,900 and 13,850 tokens/s) leave
+// shares of the peak of 0.67, 0.72, 0.72 and 0.67 to products beside the planned passes, within 4 % of their
+// mean. Divided by the efficiency of tiles of 128 x 256 in whole waves over 132 multiprocessors they differ
+// from it by up to 18 %, or 5 % if sums may be split: a model of sizes predicts no better.
 //
 // Products of float8 are taken to reach the same share of their peak as those of bf16. No share was fitted to
 // them: with microbatches of 8192 tokens, four to a step, 7B made 21,739 tokens/s of an H200 in float8 with
@@ -45,27 +55,45 @@ struct Sheet {
 // terms are slower on Hopper: all of 7B's reached 0.81 of the speed of those with one scale (gemm_speed).
 // The plan says 18,738 for blocks, and 18,062 were measured.
 //
-// TorchTitan's share was fitted to one of its published runs: Llama 3.1 8B on 8 H100 (500 W, 2.4 TB/s) with
-// FSDP, compiled, bf16, 8192 tokens, 2 sequences a rank, selective recomputation, at 6,667 tokens/s a GPU.
+// The shares of other programs were each fitted to one published run on 8 H100 (configs/scaling/README.md).
 struct Program {
     const char* name;
-    double product_share;  // of the peak
+    double share_of_sustained;
     const char* calibration;
 };
 constexpr Program kPrograms[] = {
-    {"argosy", 0.7, "as on one H200, within 3 % there; other kinds are assumed to be alike"},
-    {"torchtitan", 0.4155, "as TorchTitan's run of 8B on 8 H100"},
+    {"argosy", 0.7 * 989 / 680, "as on one H200, within 3 % there"},
+    {"torchtitan", 0.7358, "as TorchTitan's run of 8B on 8 H100"},
+    {"megatron", 0.9888, "as Megatron-Bridge's run of 8B in float8 on 8 H100"},
 };
+constexpr double kH100Sustained = 680.0 / 989;  // of the peak
+constexpr const char* kNotCompared = "no published run on such a GPU was compared";
 constexpr Sheet kSheets[] = {
-    {"a100", 80, 0, 312, 19.5, 19.5, 80, 79.1, 2039, 300, 32, 25},
-    {"h100", 90, 1979, 989, 67, 67, 80, 79.1, 3350, 450, 64, 50},
-    {"h200", 90, 1979, 989, 67, 67, 141, 139.7, 4800, 450, 64, 50},
-    {"b200", 100, 4500, 2250, 80, 40, 192, 178.3, 8000, 900, 64, 50},
-    {"l40s", 89, 733, 362, 91.6, 1.4, 48, 44.4, 864, 0, 32, 25},
-    {"rtx4090", 89, 330.4, 165.2, 82.6, 1.3, 24, 23.5, 1008, 0, 32, 25},
+    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 80, 79.1, 2039, 300, 32, 25,
+     "plans of 5 published runs on A100 are 7 % slower to 8 % faster"},
+    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 40, 39.4, 1555, 300, 32, 25, kNotCompared},
+    {"h100", 90, 132, 700, 1979, 989, 67, 67, 680, 80, 79.1, 3350, 450, 64, 50,
+     "plans of 8 published runs on H100 are 8 % slower to 13 % faster, with context parallelism 55 % faster"},
+    {"h200", 90, 132, 700, 1979, 989, 67, 67, 680, 141, 139.7, 4800, 450, 64, 50,
+     "plans of 2 published runs on H200 are 8 to 10 % faster"},
+    {"b200", 100, 148, 1000, 4500, 2250, 80, 40, 1745 * 680 / 794.5, 192, 178.3, 8000, 900, 64, 50,
+     "the plan of 1 published run on B200 is 10 % faster"},
+    {"l40s", 89, 142, 350, 733, 362, 91.6, 1.4, 362 * kH100Sustained, 48, 44.4, 864, 0, 32, 25, kNotCompared},
+    {"rtx4090", 89, 128, 450, 330.4, 165.2, 82.6, 1.3, 165.2 * kH100Sustained, 24, 23.5, 1008, 0, 32, 25,
+     kNotCompared},
 };
 constexpr double kAttentionOfProduct = 0.7, kPassShare = 0.6, kLinkShare = 0.8;
-constexpr double kLaunchSeconds = 3e-6, kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
+constexpr double kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
+// An operation of a step has 1.3 kernels on average: a 7B step in float8 has 2,705 operations and 3,595
+// kernels (tests/gpu/results/). The device pauses between them, and the host takes longer to launch one than
+// that. Both times are assumed.
+constexpr double kLaunchSeconds = 3e-6, kHostSeconds = 8e-6;
+// Thread blocks of a collective of NCCL, each with a multiprocessor to itself: 24 among 8 A100 (NVIDIA/nccl,
+// issues 1225 and 689).
+constexpr double kCollectiveBlocks = 24;
+// GPUs of one kind on one cluster differ by 8 % (arXiv 2208.11035). Taken as the whiskers of a box plot of
+// normal speeds, which are 5.4 standard deviations apart.
+constexpr double kSpreadOfGpus = 0.08 / 5.4;
 // The context of CUDA, workspaces of products and buffers of NCCL.
 constexpr int64_t kReservedBytes = 3 * kGibi;
 
@@ -86,13 +114,18 @@ std::pair<std::string, std::optional<double>> name_and_memory(const std::string&
     const size_t end = words.find_first_of(":-");
     if (end == words.npos) return {words, std::nullopt};
     const auto memory = quantity(std::string_view(words).substr(end + 1));
-    const bool has_unit = memory && (memory->unit.empty() || memory->unit == "gb" || memory->unit == "gib");
+    const bool has_unit = memory && (memory->unit.empty() || memory->unit == "gb");
     if (!has_unit) return {words, std::nullopt};
     return {words.substr(0, end), memory->number};
 }
 
-const Sheet& sheet_of(const std::string& name) {
-    const auto found = std::ranges::find(kSheets, name, &Sheet::name);
+/// The row with this memory, or the first of this name.
+const Sheet& sheet_of(const std::string& name, std::optional<double> memory_gb) {
+    const auto has_memory = [&](const Sheet& sheet) {
+        return sheet.name == name && sheet.memory_gb == memory_gb;
+    };
+    auto found = std::ranges::find_if(kSheets, has_memory);
+    if (found == std::end(kSheets)) found = std::ranges::find(kSheets, name, &Sheet::name);
     if (found != std::end(kSheets)) return *found;
     if (name.starts_with("mi") && name.size() > 2 && std::isdigit(static_cast<unsigned char>(name[2])))
         throw UserError("--gpu {}: GPUs of AMD cannot run this program, which is built on CUDA and NCCL",
@@ -108,7 +141,21 @@ Link link(double bytes_per_second, double latency, const std::string& of) {
 const Program& program_of(const std::string& name) {
     const auto found = std::ranges::find(kPrograms, name.empty() ? kPrograms[0].name : name, &Program::name);
     if (found != std::end(kPrograms)) return *found;
-    throw UserError("--program {} is unknown; known are argosy and torchtitan", name);
+    throw UserError("--program {} is unknown; known are argosy, torchtitan and megatron", name);
+}
+
+/// The share of the peak that products reach. Below its datasheet's power a GPU lowers its clock, and with it
+/// the voltage. If both were in proportion, the speed would follow the cube root of the power; if the voltage
+/// cannot fall, the power itself. Taken: the square root. 600 in place of 700 W then cost 7 % of the speed,
+/// and 10 to 15 % of a training step by one published figure (factryze.ai, power capping).
+double product_share(const Sheet& sheet, const Program& program, const config::PlanRequest& request) {
+    if (request.product_share > 0 && request.power > 0)
+        throw UserError("--product-share is the share at any power; leave --power out");
+    if (request.product_share > 0) return request.product_share;
+    if (request.power > sheet.watts)
+        throw UserError("--power {}: {} has at most {} W", request.power, request.device, sheet.watts);
+    const double power = request.power > 0 ? request.power / sheet.watts : 1;
+    return program.share_of_sustained * sheet.sustained_tflops / sheet.narrow_tflops * std::sqrt(power);
 }
 
 /// The bytes a second of "25GB/s", "3.35TB/s" or "200Gb/s".
@@ -163,9 +210,9 @@ int64_t memory_bytes(const Sheet& sheet, std::optional<double> memory_gb,
 
 Machine named_gpu(const config::PlanRequest& request) {
     const auto [name, memory_gb] = name_and_memory(request.device);
-    const Sheet& sheet = sheet_of(name);
+    const Sheet& sheet = sheet_of(name, memory_gb);
     const Program& program = program_of(request.program);
-    const double product_share = request.product_share > 0 ? request.product_share : program.product_share;
+    const double share = product_share(sheet, program, request);
     return {.name = request.device,
             .is_gpu = true,
             .ranks_per_node = request.gpus_per_node,
@@ -180,11 +227,15 @@ Machine named_gpu(const config::PlanRequest& request) {
                                                          : speed_of("--memory-speed", request.memory_speed),
             .in_node = {in_node_link(sheet, request.nvlink)},
             .between_nodes = {network_link(sheet, request)},
-            .product_share = product_share,
-            .attention_share = kAttentionOfProduct * product_share,
+            .product_share = share,
+            .attention_share = kAttentionOfProduct * share,
             .pass_share = kPassShare,
             .launch_seconds = kLaunchSeconds,
-            .calibration = request.product_share > 0 ? "--product-share" : program.calibration};
+            .host_seconds = kHostSeconds,
+            .slowest_of_ranks = 1 + kSpreadOfGpus * expected_largest(request.num_ranks),
+            .held_by_collective = kCollectiveBlocks / sheet.multiprocessors,
+            .calibration = request.product_share > 0 ? "--product-share" : program.calibration,
+            .compared = sheet.compared};
 }
 
 Machine named_gpu(const std::string& name) {
@@ -195,7 +246,10 @@ Machine named_gpu(const std::string& name) {
 
 std::vector<std::string> gpu_names() {
     std::vector<std::string> names;
-    for (const Sheet& sheet : kSheets) names.emplace_back(sheet.name);
+    for (const Sheet& sheet : kSheets) {
+        if (names.empty() || names.back() != sheet.name)
+            names.emplace_back(sheet.name);  // one may have two memories
+    }
     return names;
 }
 

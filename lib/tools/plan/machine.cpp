@@ -123,7 +123,7 @@ double Machine::seconds(const ops::Work& work) const {
                                                              : product_share;
     const auto measured = measured_flops.find(size_of(work));
     const double speed = measured == measured_flops.end() ? peak(work.type) * share : measured->second;
-    return std::max(in_memory, work.flops / speed) + launch_seconds;
+    return std::max(in_memory, work.flops * slowest_of_ranks / speed) + launch_seconds;
 }
 
 double Machine::seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const {
@@ -164,6 +164,20 @@ Route route_of(const comm::RecordedOp& op, int num_nodes) {
     if (op.size > num_nodes) route.in_node = {bytes, rounds * std::max(0, op.size - 1 - hops_between)};
     if (num_nodes > 1) route.between_nodes = {bytes * num_nodes / op.size, rounds * hops_between};
     return route;
+}
+
+double expected_largest(int count) {
+    // The integral of the probability to be above x over x > 0, less that to be below x over x < 0. Beyond 9
+    // there is nothing for any number of GPUs.
+    constexpr double kEnd = 9, kStep = 1e-3;
+    double sum = 0;
+    for (double x = kStep / 2; x < kEnd; x += kStep) {
+        const auto all_below = [&](double bound) {
+            return std::pow(std::erfc(-bound / std::sqrt(2)) / 2, count);
+        };
+        sum += (1 - all_below(x) - all_below(-x)) * kStep;
+    }
+    return sum;
 }
 
 Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, int num_ranks) {

@@ -2,7 +2,9 @@
 // memory of a device. The speeds that a step reaches are shares of the makers' figures.
 //
 // Costs, in seconds:
-//   a product or attention   max(FLOPs / (peak * share), bytes / (memory speed * share)) + launch
+//   a product or attention   max(FLOPs * slowest / (peak * share), bytes / (memory speed * share)) + launch
+//                            On GPUs it takes longer while collectives hold multiprocessors
+//                            (plan/simulate.h).
 //   a pass over memory       bytes / (memory speed * share) + launch
 //   a collective of n ranks  max over the links that a ring through all ranks crosses, of
 //                            (bytes that the ring moves over the link) / speed; plus a latency for each hop.
@@ -65,8 +67,13 @@ struct Machine {
     Links in_node, between_nodes;
     // The shares of the peaks that are reached.
     double product_share = 1, attention_share = 1, pass_share = 1;
-    double launch_seconds = 0;     // of an operation
-    std::string calibration = {};  // of a GPU: where product_share comes from
+    double launch_seconds = 0;  // of an operation, on its device
+    double host_seconds = 0;    // that the host takes to launch an operation which no graph holds
+    double slowest_of_ranks =
+        1;  // the time of a product on the slowest of all ranks, over that of a usual one
+    double held_by_collective = 0;  // the share of the multiprocessors that a collective under way holds
+    std::string calibration = {};   // of a GPU: where product_share comes from
+    std::string compared = {};      // of a GPU: how far plans of its kind were from published runs
     /// The sizes of products and attention whose speed was measured.
     struct Size {
         ops::WorkKind kind;
@@ -80,6 +87,9 @@ struct Machine {
     /// The time of operations that a rank of the group `world_ranks` launches together.
     double seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const;
 };
+
+/// The expected largest of `count` numbers with the standard normal distribution.
+double expected_largest(int count);
 
 /// Replaces the links of `machine` by those in `paths`, files of nccl-bench that are separated by commas
 /// (links.cpp). Collectives that no file has get the link of the first file that has one. Links that no file

@@ -24,50 +24,7 @@ namespace {
 using config::JobConfig;
 using config::Switch;
 
-/// Seconds of products before a launch, between it and its wait, and after the wait.
-struct Neighbours {
-    double before = 0, meanwhile = 0, after = 0;
-};
-
-std::vector<Neighbours> neighbours_of(const RankTrace& trace) {
-    std::vector<Neighbours> found(trace.launches.size());
-    std::vector<double> at_launch(trace.launches.size());
-    double products = 0;  // so far
-    for (size_t i = 0; i < trace.events.size(); ++i) {
-        const Event& event = trace.events[i];
-        const auto products_of = [&](size_t index) {
-            return index < trace.events.size() ? trace.events[index].product_seconds : 0;
-        };
-        if (event.kind == Event::Kind::Compute) {
-            products += event.product_seconds;
-        } else if (event.kind == Event::Kind::Launch) {
-            at_launch[event.launch] = products;
-            found[event.launch].before = products_of(i - 1);  // i = 0: no event has such a number
-        } else {
-            found[event.launch].meanwhile = products - at_launch[event.launch];
-            found[event.launch].after = products_of(i + 1);
-        }
-    }
-    return found;
-}
-
 constexpr const char* kOnProcessors = "processors move the data themselves";
-
-/// Why collectives like the launch, with these neighbours, do not overlap. `any_in_parts`: others of the step
-/// are in parts.
-std::string why_not(comm::OpKind kind, const Launch& launch, const Neighbours& products, bool any_in_parts) {
-    if (!launch.is_beside) return kOnProcessors;
-    if (products.meanwhile > 0) return "";
-    if (kind == comm::OpKind::ReduceScatter && products.before == 0) return "no product before it";
-    if (kind == comm::OpKind::AllGather && products.after == 0) return "no product after it";
-    const bool of_layers = launch.pass != std::string_view(observe::name_of(observe::ComputeKind::Other));
-    const bool can_be_in_parts =
-        of_layers && (kind == comm::OpKind::ReduceScatter || kind == comm::OpKind::AllGather);
-    if (can_be_in_parts && !any_in_parts) return "enable_async_tensor_parallel is off";
-    return "the next operation needs all of it";
-}
-
-bool is_in_parts(const Launch& launch) { return launch.purpose.part_of.has_value(); }
 
 OverlapChoice off(const std::string& why) { return {.text = "async tensor parallelism off: " + why}; }
 
@@ -93,53 +50,9 @@ bool has_choice(const JobConfig& config) {
 
 }  // namespace
 
-std::vector<TensorCollective> tensor_collectives(const RankPlan& rank, const layout::MeshShape& mesh) {
-    const int degree = mesh.degree(layout::Axis::Tensor);
-    if (degree == 1) return {};
-    const RankTrace& trace = rank.trace;
-    const bool any_in_parts = std::ranges::any_of(trace.launches, is_in_parts);
-    const std::vector<Neighbours> neighbours = neighbours_of(trace);
-    std::vector<TensorCollective> found;
-    std::vector<Neighbours> sums;         // of the rows
-    std::vector<const Launch*> launches;  // the first of each row
-    for (size_t i = 0; i < trace.launches.size(); ++i) {
-        const Launch& launch = trace.launches[i];
-        // 1. the row of the launch
-        const std::string tensor = layout::AxisSet(layout::Axis::Tensor).name();
-        if (launch.group != "world" && !launch.group.ends_with(tensor)) continue;
-        const comm::OpKind kind = launch.purpose.part_of.value_or(launch.kind);
-        const auto key = [](const TensorCollective& of) {
-            return std::tie(of.group, of.pass, of.work, of.kind, of.in_parts);
-        };
-        TensorCollective one{launch.group, launch.pass, launch.purpose.work, kind, is_in_parts(launch)};
-        auto row = std::ranges::find(found, key(one), key);
-        if (row == found.end()) {
-            row = found.insert(row, std::move(one));
-            sums.emplace_back();
-            launches.push_back(&launch);
-        }
-        // 2. its figures
-        ++row->number;
-        row->moved.sent += launch.moved.sent;
-        row->moved.received += launch.moved.received;
-        row->seconds += launch.seconds;
-        row->exposed_seconds += rank.time.exposed_of_launches[i];
-        Neighbours& sum = sums[row - found.begin()];
-        sum.before += neighbours[i].before;
-        sum.meanwhile += neighbours[i].meanwhile;
-        sum.after += neighbours[i].after;
-    }
-    for (size_t i = 0; i < found.size(); ++i) {
-        found[i].product_seconds = sums[i].meanwhile;
-        found[i].why_not = why_not(found[i].kind, *launches[i], sums[i], any_in_parts);
-        if (found[i].in_parts) found[i].number /= degree - 1;
-    }
-    return found;
-}
-
 std::string tensor_text(const Plan& plan) {
     const RankPlan& rank = plan.slowest();
-    const std::vector<TensorCollective> rows = tensor_collectives(rank, plan.mesh);
+    const std::vector<TensorCollective> rows = rank.tensor_collectives;
     if (rows.empty()) return "";
     std::string text = fmt::format(
         "collectives of tensor parallelism, rank {}, a step (links: without waits; exposed: the rank "

@@ -1,8 +1,5 @@
-// The collectives of tensor parallelism in a planned step: which of them overlap with matrix products, and
-// why the others do not. Two plans choose parallelism.enable_async_tensor_parallel = "auto".
-//
-// The table stands on the events of a rank's step (rank_trace.h): a collective overlaps if matrix products
-// run between its launch and the wait for its end. Operations carry their purpose (comm::Purpose).
+// Whether the collectives of tensor parallelism should overlap with matrix products: two plans choose
+// parallelism.enable_async_tensor_parallel = "auto".
 #pragma once
 
 #include <optional>
@@ -15,25 +12,6 @@
 #include "setup/rank_context.h"
 
 namespace argosy::plan {
-
-/// The collectives of one purpose in a step of a rank, over ranks among which are those of its tensor axis.
-struct TensorCollective {
-    std::string group;  // axes: "tp", "world"
-    std::string pass;   // as Launch::pass
-    std::string work;   // as comm::Purpose::work
-    comm::OpKind kind;  // of the whole collective
-    bool in_parts;      // messages between products of parts, one for each rank
-    int64_t number = 0;
-    comm::MovedBytes moved = {};
-    double seconds = 0;          // on the links, if nothing else used them
-    double exposed_seconds = 0;  // the part in which the rank waits
-    double product_seconds = 0;  // of products that run meanwhile
-    std::string why_not = {};    // it does not overlap with products; empty: it does
-};
-
-/// In the order of their first launch. Empty if the mesh has no tensor axis. The sums of `moved` are those of
-/// RankTrace::moved.
-std::vector<TensorCollective> tensor_collectives(const RankPlan& rank, const layout::MeshShape& mesh);
 
 /// A table of the slowest rank for people. Empty if the mesh has no tensor axis.
 std::string tensor_text(const Plan& plan);

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "model/flops.h"
+#include "plan/continued_plan.h"
 #include "plan/fewer_layers.h"
 #include "plan/gpus.h"
 #include "setup/converters.h"
@@ -21,16 +22,18 @@
 namespace argosy::plan {
 namespace {
 
-/// The time of `factor` times as many microbatches. The pipeline fills and empties once; sums over replicas
-/// and over the world come once in a step.
-RankTime extended(RankTime time, double factor) {
-    time.compute *= factor;
-    time.total = time.compute + time.optimizer + time.bubble;
-    for (auto& [group, seconds] : time.exposed) {
-        if (group != "world" && group.find("dp_replicate") == group.npos) seconds *= factor;
-        time.total += seconds;
+/// Extends the times to `factor` times as many microbatches. The pipeline fills and empties once; sums over
+/// replicas and over the world come once in a step.
+void extend_times(Plan& plan, double factor) {
+    for (RankPlan& rank : plan.ranks) {
+        RankTime& time = rank.time;
+        time.compute *= factor;
+        time.launches *= factor;
+        for (auto& [group, seconds] : time.exposed) {
+            if (group != "world" && group.find("dp_replicate") == group.npos) seconds *= factor;
+        }
+        time.total = time.sum();
     }
-    return time;
 }
 
 train::TrainerOptions trainer_options(const config::JobConfig& config, const layout::MeshShape& mesh) {
@@ -66,10 +69,13 @@ std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_r
 
 /// Refuses what has no meaning for this processor's ranks, and more of them than anyone means.
 void check_cpu(const config::PlanRequest& request) {
-    const std::pair<const char*, bool> of_gpus[] = {
-        {"product-share", request.product_share > 0},    {"gpu-memory", request.gpu_memory_gib > 0},
-        {"network", !request.network.empty()},           {"nvlink", !request.nvlink.empty()},
-        {"memory-speed", !request.memory_speed.empty()}, {"program", !request.program.empty()}};
+    const std::pair<const char*, bool> of_gpus[] = {{"product-share", request.product_share > 0},
+                                                    {"gpu-memory", request.gpu_memory_gib > 0},
+                                                    {"network", !request.network.empty()},
+                                                    {"nvlink", !request.nvlink.empty()},
+                                                    {"memory-speed", !request.memory_speed.empty()},
+                                                    {"program", !request.program.empty()},
+                                                    {"power", request.power > 0}};
     for (const auto& [option, given] : of_gpus) {
         if (given) throw UserError("--{} is for a GPU (--gpu): this processor is measured", option);
     }
@@ -83,31 +89,89 @@ void check_cpu(const config::PlanRequest& request) {
 
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
-/// Plans from a step of at most `max_microbatches`, and with fewer layers in each stage.
-Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& machine,
-               int64_t max_microbatches, int64_t removed_layers = 0) {
+/// The step that is planned in place of a whole one.
+struct Part {
+    int64_t num_microbatches = kAll;  // at most
+    int64_t removed_layers = 0;       // of each stage
+    int num_pipeline_ranks = 0;       // 0: all
+};
+
+Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& machine, const Part& part) {
     const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
     train::TrainerOptions options = trainer_options(config, mesh);
     const model::FlopsPerToken flops = model::flops_per_token(options.spec, config.training.seq_len);
-    remove_layers(options, removed_layers);
-    const int64_t planned = std::min(options.num_microbatches, max_microbatches);
-    const double factor =
-        static_cast<double>(std::exchange(options.num_microbatches, planned)) / static_cast<double>(planned);
+    remove_layers(options, part.removed_layers);
+    layout::MeshShape planned = mesh;
+    if (part.num_pipeline_ranks > 0) {
+        keep_stages(options, mesh.degree(layout::Axis::Pipeline), part.num_pipeline_ranks);
+        planned.degrees[static_cast<int>(layout::Axis::Pipeline)] = part.num_pipeline_ranks;
+    }
+    options.num_microbatches = std::min(options.num_microbatches, part.num_microbatches);
     Plan plan{.title = setup::model_title(config.model, options.spec),
               .mesh = mesh,
               .machine = machine,
               .tokens = setup::batch_sizes(config, mesh).global_tokens()};
     std::vector<RankTrace> traces;
-    for (const int rank : planned_ranks(mesh)) traces.push_back(trace_rank(options, mesh, rank, machine));
+    for (const int rank : planned_ranks(planned))
+        traces.push_back(trace_rank(options, planned, rank, machine));
     const std::vector<RankTime> times = simulate_step(traces);
     for (size_t i = 0; i < traces.size(); ++i) {
-        plan.ranks.push_back({std::move(traces[i]), extended(times[i], factor)});
-        plan.seconds = std::max(plan.seconds, plan.ranks.back().time.total);
+        auto rows = tensor_collectives(traces[i], times[i], mesh.degree(layout::Axis::Tensor));
+        traces[i].events = std::vector<Event>();  // clear() would keep their memory
+        traces[i].launches = std::vector<Launch>();
+        plan.ranks.push_back({std::move(traces[i]), times[i], std::move(rows)});
+        plan.ranks.back().time.exposed_of_launches = std::vector<double>();
     }
     plan.peak_flops = machine.peak(at::kBFloat16);
     plan.compute_type = name_of(config.training.mixed_precision_param);
     plan.peak_ratio = plan.peak_flops / machine.peak(options.model.precision.compute);
     plan.model_flops = flops.causal * static_cast<double>(plan.tokens) / mesh.num_ranks();
+    return plan;
+}
+
+int64_t microbatches_of_a_step(const config::JobConfig& config, int num_ranks) {
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    return setup::batch_sizes(config, mesh).num_microbatches;
+}
+
+bool is_1f1b(const config::Parallelism& parallelism) {
+    return parallelism.pipeline_parallel_schedule == config::PipelineSchedule::OneForwardOneBackward &&
+           parallelism.pipeline_parallel_schedule_csv.empty();
+}
+
+/// Whether a step is not alike for all microbatches: a schedule that keeps every one, or names each.
+bool needs_all_microbatches(const config::Parallelism& parallelism) {
+    return parallelism.pipeline_parallel_schedule == config::PipelineSchedule::GPipe ||
+           !parallelism.pipeline_parallel_schedule_csv.empty();
+}
+
+Plan finished(Plan plan) {
+    plan.seconds = plan.slowest().time.total;
+    return plan;
+}
+
+/// The plan of few microbatches and layers on the outer `num_stages` pipeline ranks, extended to all
+/// microbatches and layers.
+Plan rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine, int num_stages) {
+    const config::Parallelism& mesh = config.parallelism;
+    // Interleaved schedules need a multiple of the stages. A pipeline fills and empties in the first of them.
+    // Without one, memory is largest in the third microbatch.
+    constexpr int64_t kFull = 8;
+    int64_t enough = num_stages == 1 ? 3 : num_stages * std::max<int64_t>(2, divide_up(kFull, num_stages));
+    if (is_1f1b(mesh)) enough = std::min<int64_t>(enough, num_stages + 8);
+    const int64_t all = microbatches_of_a_step(config, num_ranks);
+    if (needs_all_microbatches(mesh)) enough = all;
+    enough = std::min(enough, all);
+    const layout::MeshShape shape = layout::resolve(setup::mesh_request(mesh), num_ranks);
+    // An optimizer whose ranks own matrices does not take the same time for each layer.
+    const bool is_linear = config.optimizer.name == config::OptimizerName::AdamW;
+    const FewerLayers removed = is_linear ? fewer_layers(trainer_options(config, shape)) : FewerLayers();
+    const int kept = num_stages == mesh.pipeline_parallel_degree ? 0 : num_stages;
+    Plan plan = plan_part(config, num_ranks, machine, {enough, removed.few, kept});
+    if (removed)
+        plan = continued(std::move(plan), plan_part(config, num_ranks, machine, {enough, removed.many, kept}),
+                         removed.factor());
+    extend_times(plan, static_cast<double>(all) / static_cast<double>(enough));
     return plan;
 }
 
@@ -153,37 +217,31 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
 }
 
 Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
-    return plan_part(config, num_ranks, machine, kAll);
+    // Schedules repeat themselves after as many microbatches as there are ranks, once the pipeline is full:
+    // those of several stages a rank in their third round.
+    constexpr int64_t kFull = 8;
+    const int64_t period = config.parallelism.pipeline_parallel_degree;
+    const int64_t full = is_1f1b(config.parallelism) ? period + kFull : std::max(2 * period, kFull);
+    const int64_t all = microbatches_of_a_step(config, num_ranks), few = full + (all - full) % period,
+                  many = few + period;
+    if (all <= few + many || needs_all_microbatches(config.parallelism))
+        return finished(plan_part(config, num_ranks, machine, {}));
+    return finished(continued(plan_part(config, num_ranks, machine, {many}),
+                              plan_part(config, num_ranks, machine, {few}),
+                              static_cast<double>(all - many) / static_cast<double>(period)));
 }
 
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
-    const config::Parallelism& mesh = config.parallelism;
-    const int64_t num_stages = mesh.pipeline_parallel_degree;
-    // Interleaved schedules need a multiple of the stages. A pipeline fills and empties in the first of them.
-    // Without one, memory is largest in the third microbatch.
-    constexpr int64_t kFull = 8;
-    int64_t enough = num_stages == 1 ? 3 : num_stages * std::max<int64_t>(2, divide_up(kFull, num_stages));
-    if (mesh.pipeline_parallel_schedule == config::PipelineSchedule::OneForwardOneBackward)
-        enough = std::min(enough, num_stages + 8);
-    if (mesh.pipeline_parallel_schedule == config::PipelineSchedule::GPipe ||
-        !mesh.pipeline_parallel_schedule_csv.empty()) {
-        enough = kAll;
-    }
-    const layout::MeshShape shape = layout::resolve(setup::mesh_request(mesh), num_ranks);
-    // An optimizer whose ranks own matrices does not take the same time for each layer.
-    const bool is_linear = config.optimizer.name == config::OptimizerName::AdamW;
-    const FewerLayers removed = is_linear ? fewer_layers(trainer_options(config, shape)) : FewerLayers();
-    Plan plan = plan_part(config, num_ranks, machine, enough, removed.few);
-    if (removed) {
-        plan = with_all_layers(std::move(plan), plan_part(config, num_ranks, machine, enough, removed.many),
-                               removed);
-    }
-    for (RankPlan& rank : plan.ranks) {  // they are most of a plan's memory, which clear() would keep
-        rank.trace.events = std::vector<Event>();
-        rank.trace.launches = std::vector<Launch>();
-        rank.time.exposed_of_launches = std::vector<double>();
-    }
-    return plan;
+    constexpr int kFew = 4, kMany = 8;  // pipeline ranks that stand for more
+    const int num_stages = config.parallelism.pipeline_parallel_degree;
+    // Other schedules run several stages a rank, whose depths differ too much for a line.
+    if (num_stages <= kMany || !is_1f1b(config.parallelism))
+        return finished(rough_plan(config, num_ranks, machine, num_stages));
+    Plan longer = rough_plan(config, num_ranks, machine, kMany);
+    const auto middle = longer.ranks.begin() + kFew / 2;  // the shorter one has the outer ranks
+    longer.ranks.erase(middle, middle + kMany - kFew);
+    return finished(continued(std::move(longer), rough_plan(config, num_ranks, machine, kFew),
+                              static_cast<double>(num_stages - kMany) / (kMany - kFew)));
 }
 
 }  // namespace argosy::plan

@@ -36,6 +36,7 @@ std::string memory_parts(const PeakMemory& peak) {
 std::vector<std::pair<std::string, double>> parts_of(const RankTime& time) {
     std::vector<std::pair<std::string, double>> parts = {{"computation", time.compute},
                                                          {"the optimizer", time.optimizer},
+                                                         {"launches by the host", time.launches},
                                                          {"waiting for other stages", time.bubble}};
     for (const auto& [group, seconds] : time.exposed) parts.emplace_back("exposed " + group, seconds);
     return parts;
@@ -60,10 +61,9 @@ ordered_json memory_json(const PeakMemory& peak) {
             {"gathered", peak.held.gathered},   {"other", peak.other_bytes()}};
 }
 
-/// The table of tensor_collectives().
-ordered_json collectives_json(const RankPlan& rank, const layout::MeshShape& mesh) {
+ordered_json collectives_json(const RankPlan& rank) {
     ordered_json rows = ordered_json::array();
-    for (const TensorCollective& row : tensor_collectives(rank, mesh)) {
+    for (const TensorCollective& row : rank.tensor_collectives) {
         rows.push_back({{"group", row.group},
                         {"pass", row.pass},
                         {"for", row.work},
@@ -80,7 +80,7 @@ ordered_json collectives_json(const RankPlan& rank, const layout::MeshShape& mes
     return rows;
 }
 
-ordered_json rank_json(const RankPlan& rank, const layout::MeshShape& mesh) {
+ordered_json rank_json(const RankPlan& rank) {
     const auto compute = [&](ops::WorkKind kind) {
         const auto found = rank.trace.compute_seconds.find(kind);
         return found == rank.trace.compute_seconds.end() ? 0.0 : found->second;
@@ -94,12 +94,13 @@ ordered_json rank_json(const RankPlan& rank, const layout::MeshShape& mesh) {
             {"shared_bytes", rank.trace.shared_bytes},
             {"mapped_shared_bytes", rank.trace.mapped_shared_bytes},
             {"moved_bytes", std::move(moved)},
-            {"tensor_collectives", collectives_json(rank, mesh)},
+            {"tensor_collectives", collectives_json(rank)},
             {"flops", rank.trace.flops},
             {"seconds",
              {{"total", time.total},
               {"compute", time.compute},
               {"optimizer", time.optimizer},
+              {"launches", time.launches},
               {"bubble", time.bubble},
               {"exposed", time.exposed.empty() ? ordered_json::object() : ordered_json(time.exposed)},
               {"products", compute(ops::WorkKind::Product)},
@@ -215,6 +216,8 @@ std::string plan_text(const Plan& plan) {
     if (plan.machine.is_gpu) {
         text += fmt::format("          products reach {:.3g} of the peak: {}\n", plan.machine.product_share,
                             plan.machine.calibration);
+        text += fmt::format("          {}; not planned: congestion, failures, slow storage\n",
+                            plan.machine.compared);
     }
     if (plan.machine.is_gpu && plan.peak_ratio != 1) {
         text += fmt::format(
@@ -238,7 +241,7 @@ namespace {
 
 ordered_json value_of(const Plan& plan) {
     ordered_json ranks = ordered_json::array();
-    for (const RankPlan& rank : plan.ranks) ranks.push_back(rank_json(rank, plan.mesh));
+    for (const RankPlan& rank : plan.ranks) ranks.push_back(rank_json(rank));
     return {{"model", plan.title},
             {"mesh", plan.mesh.name()},
             {"machine", plan.machine.name},

@@ -182,7 +182,9 @@ class Tracer {
                              events.back().is_optimizer == is_optimizer_;
         if (!extends) events.push_back({.kind = Event::Kind::Compute, .is_optimizer = is_optimizer_});
         events.back().seconds += seconds;
+        if (is_optimizer_ || !options_.executor.graphs) events.back().host_seconds += machine_.host_seconds;
         if (work.kind == ops::WorkKind::Product) events.back().product_seconds += seconds;
+        if (work.kind != ops::WorkKind::Pass) events.back().dense_seconds += seconds;
     }
 
     void add_launch(const comm::Recording::Launch& recorded) {
@@ -203,6 +205,7 @@ class Tracer {
             if (op.kind == comm::OpKind::Receive) launch.receive_from.push_back(group.world_ranks()[op.peer]);
         }
         launch.seconds = machine_.seconds(recorded.ops, group.world_ranks());
+        if (!launch.is_message()) launch.held = machine_.held_by_collective;  // messages take few channels
         index_of_[recorded.number] = std::ssize(trace_.launches);
         trace_.events.push_back({.kind = Event::Kind::Launch, .launch = std::ssize(trace_.launches)});
         trace_.launches.push_back(std::move(launch));

@@ -52,6 +52,8 @@ struct Event {
     Kind kind;
     double seconds = 0;          // of Compute
     double product_seconds = 0;  // of Compute: in matrix products
+    double dense_seconds = 0;    // of Compute: in products and attention, which need all multiprocessors
+    double host_seconds = 0;     // of Compute: that the host takes to launch it
     bool is_optimizer = false;   // of Compute: the optimizer's update
     int64_t launch = -1;         // of Launch and Wait: an index into RankTrace::launches
 };
@@ -63,6 +65,7 @@ struct Launch {
     double seconds = 0;
     bool in_update = false;  // of the optimizer
     bool is_beside = true;  // it runs beside the rank's computation; else the rank moves the data in its wait
+    double held = 0;        // the share of the multiprocessors that it holds while it is under way
     /// Messages: the world's ranks to which this rank sends, and from which it receives.
     std::vector<int> send_to = {}, receive_from = {};
     const char* pass = "";  // the kind of work in which it is launched (observe::ComputeKind): "forward", ...

@@ -142,13 +142,18 @@ class Searcher {
 
     /// Plans the front in full. If nothing fits, the smallest trial.
     void plan_in_full() {
-        for (const Trial* trial : front()) {
-            if (found_.best.size() == kMaxRows) break;
-            Candidate candidate = planned_in_full(trial->config);
-            if (candidate.plan.fits()) {
-                found_.best.push_back(std::move(candidate));
-            } else {
-                ++found_.num_too_large;
+        const std::vector<const Trial*> rough = front();
+        for (size_t next = 0; next < rough.size() && found_.best.size() < kMaxRows;) {
+            std::vector<JobConfig> configs;
+            for (; next < rough.size() && found_.best.size() + configs.size() < kMaxRows; ++next)
+                configs.push_back(rough[next]->config);
+            for (Trial& trial : try_in_full(configs, num_ranks_, machine_)) {
+                if (trial.plan->fits()) {
+                    found_.best.push_back(
+                        {trial.config, changes_of(given_, trial.config), *std::move(trial.plan)});
+                } else {
+                    ++found_.num_too_large;
+                }
             }
         }
         keep_front(found_.best, [](const Candidate& candidate) -> const Plan& { return candidate.plan; });
@@ -178,9 +183,14 @@ class Searcher {
                      return each.plan->seconds < max_seconds &&
                             bytes_with(*each.plan, given_, *row) <= each.plan->room_bytes();
                  })) {
-                Narrower found = narrower(row->meaning, with_types(trial->config, *row));
+                const JobConfig config = with_types(trial->config, *row);
+                const auto is_better = [&](const Plan& plan) {
+                    return plan.fits() && plan.seconds < max_seconds;
+                };
+                if (!is_better(make_rough_plan(config, num_ranks_, machine_))) continue;
+                Narrower found = narrower(row->meaning, config);
                 const Plan& plan = found.candidate.plan;
-                if (!plan.fits() || plan.seconds >= max_seconds) continue;
+                if (!is_better(plan)) continue;
                 to_beat = plan.seconds;
                 found_.narrower.push_back(std::move(found));
                 break;
@@ -215,9 +225,8 @@ class Searcher {
             refined.parallelism.data_parallel_shard_degree = other_shards;
             refined.parallelism.data_parallel_replicate_degree =
                 other.parallelism.data_parallel_replicate_degree;
-            const Plan plan = make_plan(refined, num_ranks_, machine_);
             return fmt::format("Parameters are sharded over {} ranks: over {}, {}.\n", shards, other_shards,
-                               difference(plan, found_.best.front().plan));
+                               difference(refined, best));
         }
         return "";
     }
@@ -225,13 +234,11 @@ class Searcher {
     /// A line: the effect of asynchronous tensor parallelism on the best candidate. Empty without a tensor
     /// axis.
     std::string reason_for_overlap() const {
-        const Candidate& best = found_.best.front();
-        if (!machine_.is_gpu || !has_tensor_axis(best.config)) return "";
-        const JobConfig other = with_other_overlap(best.config);
-        const bool is_on = best.config.parallelism.enable_async_tensor_parallel == Switch::On;
-        const Plan plan = make_plan(other, num_ranks_, machine_);
+        const JobConfig& best = found_.best.front().config;
+        if (!machine_.is_gpu || !has_tensor_axis(best)) return "";
+        const bool is_on = best.parallelism.enable_async_tensor_parallel == Switch::On;
         return fmt::format("Async tensor parallelism is {}: {}, {}.\n", is_on ? "on" : "off",
-                           is_on ? "off" : "on", difference(plan, best.plan));
+                           is_on ? "off" : "on", difference(with_other_overlap(best), best));
     }
 
     /// The configurations in which casts of products are tried: the best ones, or the one in bfloat16 if the
@@ -321,6 +328,12 @@ class Searcher {
         }
         if (!best) throw UserError(*refusal);
         return std::move(*best);
+    }
+
+    /// The same, by rough plans of the two.
+    std::string difference(const JobConfig& config, const JobConfig& from) const {
+        return difference(make_rough_plan(config, num_ranks_, machine_),
+                          make_rough_plan(from, num_ranks_, machine_));
     }
 
     /// "a step would take 2 % more time than number 1 with these links: 0.1 s more for exposed tp".

@@ -194,6 +194,12 @@ std::vector<Trial> try_meshes(const JobConfig& given, int num_ranks, const Machi
     });
 }
 
+std::vector<Trial> try_in_full(const std::vector<JobConfig>& configs, int num_ranks, const Machine& machine) {
+    return try_all(configs, [&](const JobConfig& config) {
+        return Trials{{config, make_plan(config, num_ranks, machine), ""}};
+    });
+}
+
 std::vector<Trial> try_refinements(const std::vector<JobConfig>& configs, int num_ranks,
                                    const Machine& machine) {
     return try_all(configs, [&](const JobConfig& config) {

@@ -13,7 +13,7 @@
 
 namespace argosy::plan {
 
-/// A configuration with its rough plan, or the reason why no run can have it.
+/// A configuration with its plan, or the reason why no run can have it.
 struct Trial {
     config::JobConfig config;
     std::optional<Plan> plan;
@@ -24,6 +24,11 @@ struct Trial {
 /// microbatches and all modes of recomputation, until none fits even with the narrowest number types. Plans
 /// on several threads. REQUIRES: an ops::OpsContext exists.
 std::vector<Trial> try_meshes(const config::JobConfig& given, int num_ranks, const Machine& machine);
+
+/// The configurations with plans of all their layers. Plans on several threads. REQUIRES: make_plan() takes
+/// each, and an ops::OpsContext exists.
+std::vector<Trial> try_in_full(const std::vector<config::JobConfig>& configs, int num_ranks,
+                               const Machine& machine);
 
 /// Tries asynchronous tensor parallelism and other schedules in each of the configurations, likewise.
 std::vector<Trial> try_refinements(const std::vector<config::JobConfig>& configs, int num_ranks,

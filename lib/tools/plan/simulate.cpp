@@ -49,9 +49,13 @@ class Simulation {
         const RankTrace& trace;
         size_t next = 0;  // event
         RankTime time = {};
-        std::map<std::pair<std::string, int>, double> busy_until = {};  // of each group
-        std::vector<double> ends;                                       // of collectives
-        std::map<int64_t, std::vector<Message>> messages = {};          // of a launch
+        struct Lane {
+            double busy_until = 0, held = 0;
+        };
+        std::map<std::pair<std::string, int>, Lane> lanes = {};  // of each group
+        double launched = 0;                                     // when the host is free again
+        std::vector<double> ends;                                // of collectives
+        std::map<int64_t, std::vector<Message>> messages = {};   // of a launch
         std::map<std::tuple<std::string, int, int, int>, int64_t> num_messages = {};
     };
 
@@ -65,11 +69,9 @@ class Simulation {
 
     /// Returns false if the event needs another rank to go on first.
     bool run_event(Rank& rank, const Event& event) {
-        RankTime& time = rank.time;
         switch (event.kind) {
             case Event::Kind::Compute:
-                (event.is_optimizer ? time.optimizer : time.compute) += event.seconds;
-                time.total += event.seconds;
+                compute(rank, event);
                 return true;
             case Event::Kind::Launch:
                 launch(rank, event.launch);
@@ -78,6 +80,42 @@ class Simulation {
                 return wait(rank, event.launch);
         }
         return true;
+    }
+
+    void compute(Rank& rank, const Event& event) {
+        RankTime& time = rank.time;
+        double& computes = event.is_optimizer ? time.optimizer : time.compute;
+        const double seconds = stretched_seconds(rank, event);
+        computes += seconds;
+        time.total += seconds;
+        rank.launched += event.host_seconds;
+        const double late = std::max(0.0, rank.launched - time.total);
+        (event.is_optimizer ? time.optimizer : time.launches) += late;
+        time.total += late;
+    }
+
+    /// The time of the event if it begins now, beside the collectives under way. Its products and attention
+    /// are taken to be spread evenly over it. A lane is busy without a pause until its end.
+    static double stretched_seconds(const Rank& rank, const Event& event) {
+        constexpr double kMostHeld = 0.5;
+        if (event.dense_seconds == 0) return event.seconds;
+        std::map<double, double> ends;  // of lanes, with the shares that they hold until then
+        double held = 0;
+        for (const auto& [group, lane] : rank.lanes) {
+            if (lane.busy_until <= rank.time.total || lane.held == 0) continue;
+            ends[lane.busy_until] += lane.held;
+            held += lane.held;
+        }
+        double now = rank.time.total, left = event.seconds;
+        for (const auto& [end, share] : ends) {
+            const double kept = 1 - std::min(held, kMostHeld);
+            const double stretch = 1 + event.dense_seconds / event.seconds * (1 / kept - 1);
+            if (left * stretch <= end - now) return now + left * stretch - rank.time.total;
+            left -= (end - now) / stretch;
+            now = end;
+            held -= share;
+        }
+        return now + left - rank.time.total;
     }
 
     void launch(Rank& rank, int64_t index) {
@@ -89,9 +127,10 @@ class Simulation {
                 meet(rank, index, peer, rank.trace.rank).received = rank.time.total;
             return;
         }
-        double& busy = rank.busy_until[{launch.group, launch.channel}];
-        busy = std::max(busy, rank.time.total) + launch.seconds;
-        rank.ends[index] = busy;
+        auto& lane = rank.lanes[{launch.group, launch.channel}];
+        lane.busy_until = std::max(lane.busy_until, rank.time.total) + launch.seconds;
+        lane.held = launch.held;
+        rank.ends[index] = lane.busy_until;
     }
 
     Meeting& meet(Rank& rank, int64_t index, int from, int to) {
@@ -144,6 +183,12 @@ class Simulation {
 };
 
 }  // namespace
+
+double RankTime::sum() const {
+    double sum = compute + optimizer + launches + bubble;
+    for (const auto& [group, seconds] : exposed) sum += seconds;
+    return sum;
+}
 
 std::vector<RankTime> simulate_step(std::span<const RankTrace> traces) { return Simulation(traces).run(); }
 

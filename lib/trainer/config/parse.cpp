@@ -25,9 +25,9 @@ const std::map<std::string, Command> kCommands = {{"help", Command::Help},
                                                   {"print-config", Command::PrintConfig},
                                                   {"plan", Command::Plan},
                                                   {"search", Command::Search}};
-const std::vector<std::string> kPlanOptions = {"gpus",          "gpu",    "gpu-memory",   "gpus-per-node",
-                                               "network",       "nvlink", "memory-speed", "program",
-                                               "product-share", "links",  "json"};
+const std::vector<std::string> kPlanOptions = {"gpus",    "gpu",           "gpu-memory",   "gpus-per-node",
+                                               "network", "nvlink",        "memory-speed", "power",
+                                               "program", "product-share", "links",        "json"};
 const std::map<std::string, ForeignProgram> kForeignPrograms = {
     {"from-torchtitan", ForeignProgram::TorchTitan}, {"from-litgpt", ForeignProgram::LitGpt}};
 
@@ -129,6 +129,7 @@ void apply_plan_option(const Option& option, PlanRequest& plan) {
     if (option.name == "network") plan.network = value_of(option);
     if (option.name == "nvlink") plan.nvlink = value_of(option);
     if (option.name == "memory-speed") plan.memory_speed = value_of(option);
+    if (option.name == "power") plan.power = number_up_to(2000, option);
     if (option.name == "program") plan.program = value_of(option);
     if (option.name == "product-share") plan.product_share = number_up_to(1, option);
     if (option.name == "links") plan.links = value_of(option);

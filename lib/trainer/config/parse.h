@@ -19,6 +19,7 @@ struct PlanRequest {
     double gpu_memory_gib = 0;                  // --gpu-memory; 0: that of the GPU's table
     std::string network = {}, nvlink = {};      // --network, --nvlink: speeds in words (plan/gpus.h)
     std::string memory_speed = {};              // --memory-speed, likewise
+    double power = 0;                           // --power, watts of a GPU; 0: the datasheet's limit
     std::string program = {};                   // --program: whose share of the peak; empty: argosy's
     int gpus_per_node = 8;                      // --gpus-per-node
     double product_share = 0;                   // --product-share; 0: the program's

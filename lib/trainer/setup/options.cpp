@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -253,11 +254,17 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const auto& optimizer = config.optimizer;
     const parallel::RankActions own = own_schedule(config.parallelism);
+    // What may throw comes first: GCC 12 destroys members twice if the initialization of a later one throws.
+    parallel::ProductCasts casts =
+        product_casts(config, sizes.microbatch_size * sizes.seq_len / mesh.degree(layout::Axis::Context));
+    auto layers = stage_layers(config.parallelism, own, spec.num_layers);
+    auto groups = groups_of(optimizer, spec);
+    const auto clip = qk_clip(optimizer, spec);
+    auto makers = optimizers(config);
     train::TrainerOptions options{
         .spec = spec,
         .model = {.precision = precision(config.training),
-                  .casts = product_casts(
-                      config, sizes.microbatch_size * sizes.seq_len / mesh.degree(layout::Axis::Context)),
+                  .casts = std::move(casts),
                   .tensor = {.overlap_products =
                                  config.parallelism.enable_async_tensor_parallel == config::Switch::On,
                              .gather_logits = config.parallelism.disable_loss_parallel},
@@ -265,7 +272,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                   .seq_len = sizes.seq_len,
                   .microbatch_size = sizes.microbatch_size,
                   .seed = static_cast<uint64_t>(config.debug.seed)},
-        .stage_layers = stage_layers(config.parallelism, own, spec.num_layers),
+        .stage_layers = std::move(layers),
         .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
         .own_schedule = own,
         .own_schedule_path = config.parallelism.pipeline_parallel_schedule_csv,
@@ -279,11 +286,11 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
             .max_norm = config.training.max_norm,
             .weight_decay = optimizer.weight_decay,
             .decay_all_parameters = optimizer.decay_all_parameters,
-            .groups = groups_of(optimizer, spec),
+            .groups = std::move(groups),
             .unit_grad_norms = config.metrics.layer_grad_norms,
-            .qk_clip = qk_clip(optimizer, spec),
+            .qk_clip = clip,
             .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optional_type(optimizer.state_dtype)},
-            .optimizers = optimizers(config)}};
+            .optimizers = std::move(makers)}};
     check_product_casts(config, options, mesh);
     return options;
 }
