@@ -90,6 +90,26 @@ class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
                 self.assertEqual(done.stderr.count("no effect: "), int(idle is not None), done)
                 self.assertIn(idle or "", done.stderr)
 
+    def test_graphs_are_recorded_only_where_nccl_runs_them_at_once(self):
+        """The stages of a pipeline wait for each other, and neighbours of a ring too."""
+        pipeline, ring = (gpu_run.LAYOUTS[name][1] for name in ("pp2", "ring2"))
+        on, untried = {"compile__graphs": True}, "no CUDA graphs: graphs were not tried between stages on several GPUs; "
+        may_hang = "{} may hang under NCCL 2.27.2 and a driver for CUDA 13.0"
+        rotation = "no CUDA graphs: with parallelism.context_parallel_rotate_method = ring, graphs"
+        for version, settings, code, text in (
+                (22703, pipeline, 0, untried + "compile.graphs = true turns them on"), (22703, pipeline | on, 0, ""),
+                (22703, ring, 0, ""), (22702, ring, 0, may_hang.format(rotation)),
+                (22702, gpu_run.LAYOUTS["fsdp2"][1] | on, 0, ""),
+                (22702, pipeline | on, 2, may_hang.format("compile.graphs = true: with parallelism.pipeline_parallel_degree = 2, graphs"))):
+            with self.subTest(version=version, **settings):
+                done = self.run_ranks(2, *self.small(**gpu_run.SMALL, training__steps=2, **settings), program=(GPU,),
+                                      environment={"ARGOSY_FAKE_NCCL_VERSION": str(version)})
+                self.assert_code(done, code)
+                self.assertEqual("no CUDA graphs: " in done.stderr, code == 0 and text != "", done.stderr)
+                self.assertIn(text, done.stderr)
+                if code != 0:
+                    self.assert_one_error(done, 2, "install NCCL 2.27.3 or newer and a driver for CUDA 12.9 or newer")
+
     def test_a_profiler_gets_the_phases_and_operations_of_every_step(self):
         log = self.folder / "ranges"
         done = self.run_ranks(1, *self.small(**gpu_run.SMALL, training__steps=3, compile__graphs=False), program=(GPU,),

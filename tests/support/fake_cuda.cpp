@@ -114,8 +114,10 @@ cudaError_t returned(cudaError_t status) {
 }  // namespace
 
 FakeGpus& fake_gpus() {
-    static auto& gpus = *new FakeGpus{.num_devices = number_of_environment("ARGOSY_FAKE_GPUS", 8),
-                                      .capability = number_of_environment("ARGOSY_FAKE_CAPABILITY", 90)};
+    static auto& gpus =
+        *new FakeGpus{.num_devices = number_of_environment("ARGOSY_FAKE_GPUS", 8),
+                      .capability = number_of_environment("ARGOSY_FAKE_CAPABILITY", 90),
+                      .nccl_version = number_of_environment("ARGOSY_FAKE_NCCL_VERSION", 22809)};
     return gpus;
 }
 

@@ -21,7 +21,8 @@ struct FakeGpus {
     int first_device = 0;  // of the node's devices, those that the job gives this rank
     size_t free_bytes = size_t{1} << 40;
     bool are_taken = false;  // each visible to another process only
-    int driver_version = 13000, nccl_version = 22809;
+    int driver_version = 13000;
+    int nccl_version = 22809;  // ARGOSY_FAKE_NCCL_VERSION, or 22809 for 2.28.9
     /// The next operation never ends, and NCCL reports that another rank is lost.
     bool lose_next_operation = false;
     /// The next operation never ends, and NCCL reports nothing.

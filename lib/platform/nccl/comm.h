@@ -26,11 +26,16 @@ namespace argosy::nccl {
 
 /// NCCL's version number: 22809 for 2.28.9; 0 without NCCL.
 int version();
-/// NCCL's version as text, such as "2.28.9".
-std::string version_text();
+/// A version of NCCL as text, such as "2.28.9".
+std::string version_text(int number = version());
 
 /// The first version in which several communicators may run at the same time.
 inline constexpr int kMinVersion = 22600;
+
+/// Whether operations of several communicators that a graph has recorded may run at the same time. Older
+/// versions and drivers run them one after the other, in the order of their launches.
+bool runs_recorded_at_once(int nccl_version, int driver_version);
+inline constexpr int kMinVersionForGraphs = 22703, kMinDriverForGraphs = 12090;
 
 /// Sets NCCL's environment variables so that several communicators may run at the same time (from
 /// kMinVersion on), and operations may be part of CUDA graphs. Does not change variables that are already

@@ -204,7 +204,7 @@ struct Checkpoint {
 
 struct Compile {
     bool enable = true;
-    bool graphs = true;
+    Switch graphs = Switch::Auto;
     bool operator==(const Compile&) const = default;
 };
 

@@ -219,7 +219,10 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
 }
 
 bool uses_graphs(const config::JobConfig& config) {
-    return config.compile.enable && config.compile.graphs && !config.debug.plain_operations;
+    const bool wanted =
+        config.compile.graphs == config::Switch::On ||
+        (config.compile.graphs == config::Switch::Auto && config.parallelism.pipeline_parallel_degree == 1);
+    return config.compile.enable && wanted && !config.debug.plain_operations;
 }
 
 layout::MeshRequest mesh_request(const config::Parallelism& parallelism) {
