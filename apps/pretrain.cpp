@@ -281,6 +281,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
 int main(int argc, char** argv) {
     using namespace argosy;
     catch_stop_requests(StopSignals::Scheduler);
+    setup::separate_streams();
     return end_process(
         mpi::run_program("pretrain", &argc, &argv, [&](const auto& ranks, const auto& environment) {
             return pretrain(ranks, environment, {argv + 1, argv + argc});

@@ -110,6 +110,13 @@ class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
                 if code != 0:
                     self.assert_one_error(done, 2, "install NCCL 2.27.3 or newer and a driver for CUDA 12.9 or newer")
 
+    def test_streams_have_all_queues_when_cuda_is_first_used(self):
+        for given, expected in (({}, 32), ({"CUDA_DEVICE_MAX_CONNECTIONS": "16"}, 16)):
+            with self.subTest(expected):
+                done = self.run_ranks(1, *self.small(**gpu_run.SMALL, training__steps=1), program=(GPU,),
+                                      environment=given | {"ARGOSY_FAKE_CONNECTIONS": str(expected)})
+                self.assert_code(done, 0)
+
     def test_a_profiler_gets_the_phases_and_operations_of_every_step(self):
         log = self.folder / "ranges"
         done = self.run_ranks(1, *self.small(**gpu_run.SMALL, training__steps=3, compile__graphs=False), program=(GPU,),

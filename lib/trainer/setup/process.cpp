@@ -75,13 +75,10 @@ void set_determinism(const config::JobConfig& config, const Environment& environ
 }
 
 // CUDA has 8 hardware queues for all streams by default. Streams that share a queue wait for each other's
-// work. A message that waits for another stage would then delay an operation that this stage waits for, and
-// the stages of a pipeline might wait for each other for ever.
-void separate_streams(const config::Parallelism& parallelism) {
-    if (parallelism.pipeline_parallel_degree > 1) {
-        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-    }
-}
+// work. Each NCCL communicator has a stream, and pipelines, rings, and async tensor parallelism beside FSDP
+// have more than eight. A message that waits for another rank would then delay an operation that this rank
+// waits for, and both might wait for ever.
+void separate_streams() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0); }
 
 bool computes_on_gpu() {
     try {

@@ -17,9 +17,10 @@ namespace argosy::setup {
 /// from repeating exactly, throws UserError or logs a line.
 void set_determinism(const config::JobConfig& config, const Environment& environment);
 
-/// For a pipeline: gives CUDA's streams as many hardware queues as possible (CUDA_DEVICE_MAX_CONNECTIONS),
-/// unless the environment sets their number. Call this before the first call of CUDA.
-void separate_streams(const config::Parallelism& parallelism);
+/// Gives CUDA's streams as many hardware queues as possible (CUDA_DEVICE_MAX_CONNECTIONS), unless the
+/// environment sets their number. Call this first in main: CUDA reads the variable at its first call, which
+/// an MPI that knows CUDA makes, and no other thread may read the environment meanwhile.
+void separate_streams();
 
 /// Whether this thread computes on a GPU. Never throws.
 bool computes_on_gpu();

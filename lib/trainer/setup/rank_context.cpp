@@ -73,7 +73,6 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
         throw UserError("comm.gpu_path is set, but ARGOSY_DEVICE=cpu uses no GPU; remove one of the two");
     }
     set_determinism(config, environment);
-    separate_streams(config.parallelism);
     return choose_device(ranks, environment);
 }
 
