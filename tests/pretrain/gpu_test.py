@@ -117,6 +117,18 @@ class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
                                       environment=given | {"ARGOSY_FAKE_CONNECTIONS": str(expected)})
                 self.assert_code(done, 0)
 
+    def test_ranks_choose_the_same_algorithms_of_products(self):
+        """Algorithms follow from cuBLASLt's version and the kind of GPU."""
+        words = self.small(**gpu_run.SMALL, training__steps=2)
+        done = self.run_ranks(1, GPU, *words, ":", "-n", 1, "-x", "ARGOSY_FAKE_CUBLAS_VERSION=130200", GPU, *words, program=())
+        self.assert_one_error(done, 2, "cuBLASLt: 13.1.0 on rank 0; 13.2.0 on rank 1. Remedy: let all nodes load the libraries")
+        differ = "algorithms of products of ranks differ, and so do the GPUs: Fake GPU on rank 0; Other GPU on rank 1."
+        for name, expected in (("Other GPU", True), ("Fake GPU", False)):
+            with self.subTest(name):
+                done = self.run_ranks(1, GPU, *words, ":", "-n", 1, "-x", f"ARGOSY_FAKE_NAME={name}", GPU, *words, program=())
+                self.assert_code(done, 0)
+                self.assertEqual(differ in done.stderr, expected, done.stderr)
+
     def test_a_profiler_gets_the_phases_and_operations_of_every_step(self):
         log = self.folder / "ranges"
         done = self.run_ranks(1, *self.small(**gpu_run.SMALL, training__steps=3, compile__graphs=False), program=(GPU,),

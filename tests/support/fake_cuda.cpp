@@ -199,7 +199,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     num_queues();
     if (device >= fake_gpus().num_devices) return returned(cudaErrorInvalidDevice);
     *properties = {};
-    std::strcpy(properties->name, "Fake GPU");
+    const char* const name = std::getenv("ARGOSY_FAKE_NAME");
+    std::strcpy(properties->name, name ? name : "Fake GPU");
     properties->totalGlobalMem = size_t{1} << 40;
     properties->major = fake_gpus().capability / 10;
     properties->minor = fake_gpus().capability % 10;

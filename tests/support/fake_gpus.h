@@ -14,7 +14,8 @@ struct CUstream_st;
 
 namespace argosy::testing {
 
-/// Settings that a test may change; every rank has its own. If ARGOSY_FAKE_CONNECTIONS is set and is not what
+/// Settings that a test may change; every rank has its own. ARGOSY_FAKE_NAME is the name of
+/// the devices. If ARGOSY_FAKE_CONNECTIONS is set and is not what
 /// CUDA_DEVICE_MAX_CONNECTIONS was when the process started CUDA, CUDA fails to count devices.
 struct FakeGpus {
     int num_devices;       // ARGOSY_FAKE_GPUS, or 8; negative: CUDA fails to count them

@@ -10,10 +10,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "cublas/matmul.h"
+#include "cuda/device.h"
 #include "gpu/device.h"
 #include "kernels/table.h"
 #include "mpi/agreement.h"
 #include "mpi/start_up.h"
+#include "nccl/comm.h"
 #include "ops/numerics.h"
 
 namespace argosy::setup {
@@ -101,10 +104,22 @@ ops::Path operation_path(const config::JobConfig& config) {
 }
 
 void log_different_kernels(const mpi::Comm& world) {
-    const auto differences = mpi::find_differences(world, {{"kernels", kernels::table().name}});
+    const bool on_gpu = computes_on_gpu();
+    const mpi::Fact own = on_gpu ? mpi::Fact{"GPUs", cuda::describe_device(cuda::current_device()).name}
+                                 : mpi::Fact{"kernels", kernels::table().name};
+    const auto differences = mpi::find_differences(world, {own});
     if (world.rank() != 0 || differences.empty()) return;
-    spdlog::info("processors of ranks differ, and so do the {}. Their results differ by rounding",
-                 mpi::describe(differences.front()));
+    spdlog::info("{} of ranks differ, and so do the {}. Their results differ by rounding",
+                 on_gpu ? "algorithms of products" : "processors", mpi::describe(differences.front()));
+}
+
+void require_same_libraries(const mpi::Comm& world) {
+    constexpr const char* kRemedy =
+        "let all nodes load the libraries of the same LibTorch (LD_LIBRARY_PATH, loaded modules)";
+    const std::string cuda = cuda::version_text(cuda::runtime_version());
+    mpi::require_same(world, {{"cuBLASLt", cublas::version_text(), "", kRemedy},
+                              {"NCCL", nccl::version_text(), "", kRemedy},
+                              {"CUDA", cuda, "", kRemedy}});
 }
 
 bool has_active_adapter(const std::filesystem::path& adapters) {

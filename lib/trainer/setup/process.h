@@ -29,9 +29,15 @@ bool computes_on_gpu();
 /// does.
 ops::Path operation_path(const config::JobConfig& config);
 
-/// COLLECTIVE. Rank 0 logs it if ranks compute with kernels of different instruction sets. Ranks may: their
-/// results differ by rounding.
+/// COLLECTIVE. Rank 0 logs it if ranks compute with kernels of different instruction sets, or on GPUs of
+/// different kinds. Ranks may: their results differ by rounding.
 void log_different_kernels(const mpi::Comm& world);
+
+/// COLLECTIVE on ranks with GPUs. Throws UserError on all ranks if they have loaded different versions of
+/// cuBLASLt, NCCL or CUDA's runtime. The algorithm of a product follows from cuBLASLt's version, the kind of
+/// GPU and the product: nothing is timed. Ranks with the same kind of GPU therefore choose the same
+/// algorithm, also for a product that is new in a later step, and no choice is exchanged.
+void require_same_libraries(const mpi::Comm& world);
 
 /// COLLECTIVE. Rank 0 logs the environment variables (base/environment.h lists them) that make this job slow
 /// on any rank, a line for each value, and returns these lines.

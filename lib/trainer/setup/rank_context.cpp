@@ -63,6 +63,7 @@ c10::Device choose_device(const mpi::Comm& world, const Environment& environment
                      cuda::version_text(cuda::runtime_version()), cublas::version_text(),
                      nccl::version_text());
     }
+    require_same_libraries(world);
     nccl::prepare_for_graphs();
     return gpu::use(own.number);
 }
@@ -107,7 +108,7 @@ RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config
       world(make_world(config, environment, device, timeline)),
       control(train::control_group(*world)),
       mesh(layout::resolve(mesh_request(config.parallelism), world->size()), *world) {
-    if (!device.is_cuda()) log_different_kernels(ranks);
+    log_different_kernels(ranks);
     log_idle_keys(config, mesh);
 }
 
