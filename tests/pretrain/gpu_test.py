@@ -95,12 +95,13 @@ class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
         pipeline, ring = (gpu_run.LAYOUTS[name][1] for name in ("pp2", "ring2"))
         on, untried = {"compile__graphs": True}, "no CUDA graphs: graphs were not tried between stages on several GPUs; "
         may_hang = "{} may hang under NCCL 2.27.2 and a driver for CUDA 13.0"
+        refused = "compile.graphs = true: with parallelism.pipeline_parallel_degree = 2, graphs"
         rotation = "no CUDA graphs: with parallelism.context_parallel_rotate_method = ring, graphs"
         for version, settings, code, text in (
                 (22703, pipeline, 0, untried + "compile.graphs = true turns them on"), (22703, pipeline | on, 0, ""),
                 (22703, ring, 0, ""), (22702, ring, 0, may_hang.format(rotation)),
                 (22702, gpu_run.LAYOUTS["fsdp2"][1] | on, 0, ""),
-                (22702, pipeline | on, 2, may_hang.format("compile.graphs = true: with parallelism.pipeline_parallel_degree = 2, graphs"))):
+                (22702, pipeline | on, 2, may_hang.format(refused))):
             with self.subTest(version=version, **settings):
                 done = self.run_ranks(2, *self.small(**gpu_run.SMALL, training__steps=2, **settings), program=(GPU,),
                                       environment={"ARGOSY_FAKE_NCCL_VERSION": str(version)})
@@ -128,6 +129,19 @@ class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
                 done = self.run_ranks(1, GPU, *words, ":", "-n", 1, "-x", f"ARGOSY_FAKE_NAME={name}", GPU, *words, program=())
                 self.assert_code(done, 0)
                 self.assertEqual(differ in done.stderr, expected, done.stderr)
+
+    def test_the_log_names_the_memory_of_communicators_and_their_channels_have_limits(self):
+        """Two stages have two communicators for messages, and one for the loss; two are for values on the host, which the stand-in
+        takes for the GPU's."""
+        log = self.folder / "nccl"
+        words = self.small(**gpu_run.SMALL, training__steps=2, comm__message_channels=4, comm__gpu_path="nccl",
+                           **gpu_run.LAYOUTS["pp2"][1])
+        done = self.run_ranks(1, GPU, *words, ":", "-n", 1, "-x", "NCCL_DEBUG=INFO", "-x", f"NCCL_DEBUG_FILE={log}", GPU, *words,
+                              program=())
+        self.assert_code(done, 0)
+        self.assertIn("5 NCCL communicators took 0.3125 GiB of GPU memory when they were made; after the first step", done.stderr)
+        channels = [line.partition("INFO ")[2].partition(" ")[0] for line in log.read_text().splitlines() if "coll channels" in line]
+        self.assertEqual(sorted(channels), ["24", "24", "24", "4", "4"])
 
     def test_a_profiler_gets_the_phases_and_operations_of_every_step(self):
         log = self.folder / "ranges"

@@ -47,6 +47,9 @@ struct FakeGpus {
     /// The devices' clock, which events record, is this far ahead of the host's: for work whose duration a
     /// test sets.
     double seconds_ahead = 0;
+    /// Called when this rank makes a communicator of NCCL, which takes this much memory.
+    std::function<void()> made_communicator = {};
+    size_t communicator_bytes = size_t{64} << 20;
 };
 FakeGpus& fake_gpus();
 

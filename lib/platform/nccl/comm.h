@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
@@ -49,6 +50,11 @@ class PeerError : public RunError {
     using RunError::RunError;
 };
 
+/// Memory of a channel that receives: the buffers of NCCL's three protocols, 0.5 MiB for LL, 4.7 for LL128
+/// and 4 for Simple (src/init.cc, computeBuffSizes(), and src/transport/p2p.cc, p2pRecvSetup(), of
+/// v2.28.9-1), in pieces of 2 MiB. NCCL allocates them when an algorithm first connects its ranks.
+inline constexpr int64_t kChannelBytes = int64_t{10} << 20;
+
 /// The time that a caller gives Comm::abort() before it goes on.
 inline constexpr std::chrono::seconds kTimeToAbort{2};
 
@@ -65,8 +71,11 @@ void launch_together(const std::function<void()>& calls);
 /// same (all_reduce, broadcast). all_to_all cannot run in place.
 class Comm {
   public:
-    /// COLLECTIVE over the `size` ranks of the new communicator. Uses this thread's current device.
-    Comm(const UniqueId& id, int size, int rank);
+    /// COLLECTIVE over the `size` ranks of the new communicator. Uses this thread's current device. It shares
+    /// no resource with other communicators, so operations of both may run at the same time, and aborting one
+    /// leaves the others. `max_channels` limits its channels, each of which takes an SM and memory
+    /// (kChannelBytes); 0: NCCL chooses.
+    Comm(const UniqueId& id, int size, int rank, int max_channels = 0);
 
     int rank() const { return rank_; }
     int size() const { return size_; }

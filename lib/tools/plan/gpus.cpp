@@ -66,7 +66,8 @@ constexpr Sheet kSheets[] = {
 };
 constexpr double kAttentionOfProduct = 0.7, kPassShare = 0.6, kLinkShare = 0.8;
 constexpr double kLaunchSeconds = 3e-6, kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
-// The context of CUDA, workspaces of products and buffers of NCCL.
+// Not measured: CUDA's context, workspaces of products, and six NCCL communicators of 24 channels that receive
+// (nccl::kChannelBytes each). A mesh of four axes has twice as many; the log of a run says what they took.
 constexpr int64_t kReservedBytes = 3 * kGibi;
 
 /// A number and the unit after it: "25GB/s". None if there is no number.

@@ -12,6 +12,7 @@
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "nccl/comm.h"
+#include "observe/shortage.h"
 #include "setup/converters.h"
 #include "setup/options.h"
 #include "setup/process.h"
@@ -96,7 +97,27 @@ Timeline::SpanSink profiler() {
     return {.begin = cuda::begin_range, .end = cuda::end_range};
 }
 
+/// NCCL connects ranks in the first step, so its memory is known only then.
+void log_connections(const comm::Communicator& world) {
+    const comm::Communicator::Connections made = world.connections();
+    const auto tensors = gpu::memory();
+    if (world.rank() != 0 || made.number == 0 || !tensors) return;
+    const int64_t all_bytes = cuda::describe_device(cuda::current_device()).memory_bytes,
+                  free_bytes = static_cast<int64_t>(cuda::free_memory_bytes());
+    spdlog::info(
+        "{} NCCL communicators took {} of GPU memory when they were made; after the first step {} of it are "
+        "outside of tensors (CUDA, NCCL, libraries), and {} are free",
+        made.number, observe::gibibytes_text(made.bytes),
+        observe::gibibytes_text(all_bytes - free_bytes - tensors->reserved_bytes),
+        observe::gibibytes_text(free_bytes));
+}
+
 }  // namespace
+
+void RankContext::end_start_up(const config::Comm& limits) const {
+    world->limit_waits(limits.train_timeout_seconds, "comm.train_timeout_seconds");
+    log_connections(*world);
+}
 
 RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config,
                          const Environment& environment)
