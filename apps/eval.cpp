@@ -29,6 +29,7 @@
 #include "mpi/comm.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
+#include "setup/process.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy {
@@ -313,6 +314,7 @@ ExitCode run(int argc, char** argv, const Environment& environment, const mpi::C
 /// MPI is started only if a launcher started several processes.
 int main(int argc, char** argv) {
     using namespace argosy;
+    setup::separate_streams();
     const Environment environment = Environment::read();
     if (environment.start.num_ranks > 1) {
         return end_process(mpi::run_program("eval", &argc, &argv, [&](const mpi::Comm& ranks, const auto&) {

@@ -29,6 +29,7 @@
 #include "resume/restore.h"
 #include "resume/run_lock.h"
 #include "resume/run_state.h"
+#include "setup/graphs.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "setup/process.h"
@@ -263,7 +264,8 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
     plan::MemoryAccount account(line.config);
     try {
         setup::RankContext context(ranks, line.config, environment);
-        const config::JobConfig config = plan::with_overlap_chosen(line.config, ranks, context);
+        const config::JobConfig config =
+            setup::with_graphs_chosen(plan::with_overlap_chosen(line.config, ranks, context), ranks, context);
         Run run{ranks, environment, config, account, context};
         return mpi::print_errors_first("pretrain", ranks, [&] {
             return account.explain_errors_of(run.trainer, [&] { return run.train(); });
@@ -279,6 +281,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
 int main(int argc, char** argv) {
     using namespace argosy;
     catch_stop_requests(StopSignals::Scheduler);
+    setup::separate_streams();
     return end_process(
         mpi::run_program("pretrain", &argc, &argv, [&](const auto& ranks, const auto& environment) {
             return pretrain(ranks, environment, {argv + 1, argv + argc});

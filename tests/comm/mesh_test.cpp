@@ -36,6 +36,15 @@ TEST(Mesh, GroupsJoinTheRanksOfTheShape) {
     }
 }
 
+TEST(Mesh, AxesOfOneRankDoNotCount) {
+    if (world().size() == 1) GTEST_SKIP() << "a group of one rank connects nothing";
+    Mesh mesh(MeshShape{{1, 1, world().size(), 1, 1}}, world());
+    Communicator& shards = mesh.group(Axis::Shard);
+    EXPECT_EQ(&shards, &mesh.group({Axis::Shard, Axis::Context}));
+    EXPECT_EQ(&shards, &mesh.group({Axis::Shard, Axis::Tensor}));
+    EXPECT_NE(&shards, &mesh.group(Axis::Shard, /*parts=*/1, /*number=*/1));
+}
+
 TEST(Mesh, RefusesAShapeOfOtherSize) {
     EXPECT_THROW(Mesh(MeshShape{{1, 1, world().size() + 1, 1, 1}}, world()), RunError);
 }

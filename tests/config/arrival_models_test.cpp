@@ -37,7 +37,7 @@ TEST(ArrivalModels, WhatTorchTitanPrintsOfPythonIsRead) {
     EXPECT_EQ(config.activation_checkpoint.mode, RecomputeMode::Selective);
     EXPECT_EQ(config.validation.seq_len, 64);
     EXPECT_EQ(config.validation.local_batch_size, 4);
-    EXPECT_FALSE(config.compile.graphs);
+    EXPECT_EQ(config.compile.graphs, Switch::Off);
     EXPECT_EQ(config.debug.seed, 7);
     EXPECT_EQ(config.model.hf_assets_path, "./assets/hf/Tiny");
     EXPECT_EQ(

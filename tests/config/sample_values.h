@@ -14,7 +14,7 @@ inline Value sample_value(const Field& field) {
         case ValueType::Boolean:
             return !std::get<bool>(otherwise);
         case ValueType::Switch:
-            return "auto";
+            return otherwise == Value("auto") ? Value(true) : Value("auto");
         case ValueType::Integer:
             return int64_t{4};
         case ValueType::Number:

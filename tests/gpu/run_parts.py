@@ -24,11 +24,12 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parent.parent
+sys.path.insert(0, str(SOURCE / "tests/support"))
+from gpu_name import nccl_rank, num_gpus  # noqa: E402
 BUILD = pathlib.Path(os.environ.get("ARGOSY_BUILD", SOURCE / "build" / "cuda"))
 TESTS, BIN = BUILD / "tests", BUILD / "bin"
 PEER_PYTHON = os.environ.get("ARGOSY_PEER_PYTHON") or str(SOURCE / ".deps/peer-venv/bin/python")
 PYTHON = PEER_PYTHON if pathlib.Path(PEER_PYTHON).exists() else sys.executable  # may have h5py
-NCCL_RANK = ("sh", "-c", 'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK exec "$0" "$@"')
 PRODUCT = ("pretrain", "prepare-data")
 ALL_THREADS = {"OMP_NUM_THREADS": str(os.cpu_count())}  # for PyTorch, and for oracles on the processor
 NUM_LAST_LINES = 40  # of a part that failed
@@ -72,7 +73,7 @@ def training(what, test_class, *tests):
 
 
 def collective(name, ranks):
-    return (SOURCE / "jobs/mpirun.sh", ranks, *NCCL_RANK, BIN / "nccl-bench", name, "--backend", "nccl", "-b", "1K",
+    return (SOURCE / "jobs/mpirun.sh", ranks, *nccl_rank(num_gpus()), BIN / "nccl-bench", name, "--backend", "nccl", "-b", "1K",
             "-e", "64M", "-f", "16")
 
 
@@ -136,12 +137,12 @@ PARTS = {
                          what="tokens/s of {}, and with products in float8"),
     "racecheck": sanitizer("racecheck"),
     "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
-    "ranks.bandwidth": Part("collectives of several ranks on this GPU, each with an NCCL_HOSTID of its own",
+    "ranks.bandwidth": Part("collectives of several ranks; of ranks that share a GPU all but one have an NCCL_HOSTID of their own",
                             ("nccl-bench",), [collective("all_reduce", 2), collective("all_gather", 4)], 120,
                             measures=True),
-    "ranks.nccl": training("layouts on ranks that share this GPU, through NCCL", "Ranks",
+    "ranks.nccl": training("layouts of several ranks, on one GPU or several, through NCCL", "Ranks",
                            "through_nccl_losses_do_not_depend_on_the_layout"),
-    "ranks.bits": training("graphs and float8 between ranks that share this GPU", "Ranks",
+    "ranks.bits": training("graphs and float8 between several ranks, on one GPU or several", "Ranks",
                            "a_graph_changes_no_bit_between_ranks", "float8_between_ranks"),
     # One round of the three programs takes a minute or two.
     "throughput.wide": throughput("wide", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),

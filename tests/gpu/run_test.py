@@ -12,6 +12,8 @@ import time
 import unittest
 
 SOURCE = pathlib.Path(os.environ["ARGOSY_SOURCE"])
+sys.path.insert(0, str(SOURCE / "tests/support"))
+import gpu_name  # noqa: E402
 NVIDIA_SMI = """#!/bin/sh
 case "$1" in
     --query-gpu=memory.total) echo 100 ;;
@@ -170,6 +172,20 @@ class Parts(RunTest):
         named = [word.partition(".")[2] for name, part in self.parts.PARTS.items() if name.startswith(("train.", "ranks."))
                  for command in part.commands for word in map(str, command) if word.startswith(("Train.", "Ranks."))]
         self.assertEqual(sorted(named), sorted(defined))
+
+    def test_only_ranks_that_share_a_gpu_appear_to_be_on_other_nodes(self):
+        """On eight GPUs NCCL would see eight nodes, and use no NVLink."""
+        self.addCleanup(setattr, gpu_name, "num_gpus", gpu_name.num_gpus)
+        for gpus, nodes in ((8, [""] * 8), (4, [""] * 4 + ["1"] * 4), (2, ["", "", "1", "1", "2", "2", "3", "3"]),
+                            (1, ["", *"1234567"]), (0, ["", *"1234567"])):
+            with self.subTest(gpus=gpus):
+                gpu_name.num_gpus = lambda: gpus
+                for words in (self.module("train_test").Ranks.gpu[0],
+                              self.module("run_parts").collective("all_reduce", 8)[2:]):
+                    found = [subprocess.run([*words[:3], "sh", "-c", "echo ${NCCL_HOSTID-}"], capture_output=True, text=True,
+                                            env=os.environ | {"OMPI_COMM_WORLD_RANK": str(rank)}).stdout.strip()
+                             for rank in range(8)]
+                    self.assertEqual(found, nodes)
 
     def test_a_report_has_every_result(self):
         self.parts.PARTS["nccl"].limit = 1

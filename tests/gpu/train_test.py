@@ -1,12 +1,12 @@
-"""Training on a GPU against the same executable on the CPU: the tests of gpu_run.py over more steps, and over ranks
-that share the GPU, through NCCL, which treats them as ranks of different nodes. Skips without a GPU.
+"""Training on a GPU against the same executable on the CPU: the tests of gpu_run.py over more steps, and over several
+ranks, through NCCL. Ranks that share a GPU appear to be on different nodes (support/gpu_name.py). Skips without a GPU.
 usage: train_test.py [Train] [Ranks]"""
 import pathlib
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(TESTS / "pretrain"), str(TESTS / "support")]
-from gpu_name import gpu_name  # noqa: E402
+from gpu_name import gpu_name, nccl_rank, num_gpus  # noqa: E402
 import gpu_run  # noqa: E402
 import run  # noqa: E402
 
@@ -24,7 +24,7 @@ class Train(gpu_run.OnGpu, run.PretrainTest):
 
 
 class Ranks(gpu_run.BetweenRanks, run.PretrainTest):
-    gpu = ("sh", "-c", 'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK exec "$0" "$@"', run.PRETRAIN), {}
+    gpu = (*nccl_rank(num_gpus()), run.PRETRAIN), {}
     device_name = Train.device_name
 
     def test_through_nccl_losses_do_not_depend_on_the_layout(self):

@@ -209,9 +209,9 @@ class BetweenRanks(Places):
         for name, gradients in (("fsdp2", {}), ("ddp2", narrow), ("pp2", {})):
             with self.subTest(name, **gradients):  # gathers, sums over replicas, messages in the graph
                 num_ranks, layout = LAYOUTS[name]
-                settings = layout | gradients
+                settings = layout | gradients | {"compile__graphs": True}
                 graphs = losses(self.once(self.gpu, num_ranks, **settings))
-                plain = self.train(self.gpu, num_ranks, f"none{name}", compile__graphs=False, **settings)
+                plain = self.train(self.gpu, num_ranks, f"none{name}", **(settings | {"compile__graphs": False}))
                 self.assertEqual(graphs, plain)
 
     def test_float8_between_ranks(self):

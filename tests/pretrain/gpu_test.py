@@ -90,6 +90,59 @@ class Gpu(gpu_run.OnGpu, gpu_run.BetweenRanks, run.PretrainTest):
                 self.assertEqual(done.stderr.count("no effect: "), int(idle is not None), done)
                 self.assertIn(idle or "", done.stderr)
 
+    def test_graphs_are_recorded_only_where_nccl_runs_them_at_once(self):
+        """The stages of a pipeline wait for each other, and neighbours of a ring too."""
+        pipeline, ring = (gpu_run.LAYOUTS[name][1] for name in ("pp2", "ring2"))
+        on, untried = {"compile__graphs": True}, "no CUDA graphs: graphs were not tried between stages on several GPUs; "
+        may_hang = "{} may hang under NCCL 2.27.2 and a driver for CUDA 13.0"
+        refused = "compile.graphs = true: with parallelism.pipeline_parallel_degree = 2, graphs"
+        rotation = "no CUDA graphs: with parallelism.context_parallel_rotate_method = ring, graphs"
+        for version, settings, code, text in (
+                (22703, pipeline, 0, untried + "compile.graphs = true turns them on"), (22703, pipeline | on, 0, ""),
+                (22703, ring, 0, ""), (22702, ring, 0, may_hang.format(rotation)),
+                (22702, gpu_run.LAYOUTS["fsdp2"][1] | on, 0, ""),
+                (22702, pipeline | on, 2, may_hang.format(refused))):
+            with self.subTest(version=version, **settings):
+                done = self.run_ranks(2, *self.small(**gpu_run.SMALL, training__steps=2, **settings), program=(GPU,),
+                                      environment={"ARGOSY_FAKE_NCCL_VERSION": str(version)})
+                self.assert_code(done, code)
+                self.assertEqual("no CUDA graphs: " in done.stderr, code == 0 and text != "", done.stderr)
+                self.assertIn(text, done.stderr)
+                if code != 0:
+                    self.assert_one_error(done, 2, "install NCCL 2.27.3 or newer and a driver for CUDA 12.9 or newer")
+
+    def test_streams_have_all_queues_when_cuda_is_first_used(self):
+        for given, expected in (({}, 32), ({"CUDA_DEVICE_MAX_CONNECTIONS": "16"}, 16)):
+            with self.subTest(expected):
+                done = self.run_ranks(1, *self.small(**gpu_run.SMALL, training__steps=1), program=(GPU,),
+                                      environment=given | {"ARGOSY_FAKE_CONNECTIONS": str(expected)})
+                self.assert_code(done, 0)
+
+    def test_ranks_choose_the_same_algorithms_of_products(self):
+        """Algorithms follow from cuBLASLt's version and the kind of GPU."""
+        words = self.small(**gpu_run.SMALL, training__steps=2)
+        done = self.run_ranks(1, GPU, *words, ":", "-n", 1, "-x", "ARGOSY_FAKE_CUBLAS_VERSION=130200", GPU, *words, program=())
+        self.assert_one_error(done, 2, "cuBLASLt: 13.1.0 on rank 0; 13.2.0 on rank 1. Remedy: let all nodes load the libraries")
+        differ = "algorithms of products of ranks differ, and so do the GPUs: Fake GPU on rank 0; Other GPU on rank 1."
+        for name, expected in (("Other GPU", True), ("Fake GPU", False)):
+            with self.subTest(name):
+                done = self.run_ranks(1, GPU, *words, ":", "-n", 1, "-x", f"ARGOSY_FAKE_NAME={name}", GPU, *words, program=())
+                self.assert_code(done, 0)
+                self.assertEqual(differ in done.stderr, expected, done.stderr)
+
+    def test_the_log_names_the_memory_of_communicators_and_their_channels_have_limits(self):
+        """Two stages have two communicators for messages, and one for the loss; two are for values on the host, which the stand-in
+        takes for the GPU's."""
+        log = self.folder / "nccl"
+        words = self.small(**gpu_run.SMALL, training__steps=2, comm__message_channels=4, comm__gpu_path="nccl",
+                           **gpu_run.LAYOUTS["pp2"][1])
+        done = self.run_ranks(1, GPU, *words, ":", "-n", 1, "-x", "NCCL_DEBUG=INFO", "-x", f"NCCL_DEBUG_FILE={log}", GPU, *words,
+                              program=())
+        self.assert_code(done, 0)
+        self.assertIn("5 NCCL communicators took 0.3125 GiB of GPU memory when they were made; after the first step", done.stderr)
+        channels = [line.partition("INFO ")[2].partition(" ")[0] for line in log.read_text().splitlines() if "coll channels" in line]
+        self.assertEqual(sorted(channels), ["24", "24", "24", "4", "4"])
+
     def test_a_profiler_gets_the_phases_and_operations_of_every_step(self):
         log = self.folder / "ranges"
         done = self.run_ranks(1, *self.small(**gpu_run.SMALL, training__steps=3, compile__graphs=False), program=(GPU,),

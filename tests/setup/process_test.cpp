@@ -60,18 +60,13 @@ TEST(SlowType, NamesTheFactorThatIsLost) {
     EXPECT_EQ(slow_type(Float64, "NVIDIA H100 80GB HBM3", 90), "");  // to compare layouts
 }
 
-TEST(SeparateStreams, OfAPipelineUnlessTheEnvironmentSaysOtherwise) {
+TEST(SeparateStreams, UnlessTheEnvironmentSaysOtherwise) {
     constexpr const char* kVariable = "CUDA_DEVICE_MAX_CONNECTIONS";
-    ::unsetenv(kVariable);
-    config::Parallelism parallelism;
-    separate_streams(parallelism);
-    EXPECT_EQ(std::getenv(kVariable), nullptr);
-    parallelism.pipeline_parallel_degree = 2;
     ::setenv(kVariable, "16", 1);
-    separate_streams(parallelism);
+    separate_streams();
     EXPECT_STREQ(std::getenv(kVariable), "16");
     ::unsetenv(kVariable);
-    separate_streams(parallelism);
+    separate_streams();
     EXPECT_STREQ(std::getenv(kVariable), "32");
     ::unsetenv(kVariable);
 }

@@ -35,6 +35,7 @@ class CommunicatorDouble : public comm::Communicator {
             new CommunicatorDouble(inner_.subgroup(ranks, std::move(name)), submit_));
     }
 
+    void open_collectives(comm::Collectives kinds) override { inner_.open_collectives(kinds); }
     void open_channels() override { inner_.open_channels(); }
     void wait_for_gpu() override { inner_.wait_for_gpu(); }
     void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override {

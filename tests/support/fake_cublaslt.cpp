@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <type_traits>
@@ -17,7 +18,10 @@ struct cublasLtContext {};
 namespace argosy::testing {
 
 FakeCublasLt& fake_cublaslt() {
-    static FakeCublasLt fake;
+    static FakeCublasLt fake = [] {
+        const char* const version = std::getenv("ARGOSY_FAKE_CUBLAS_VERSION");
+        return version ? FakeCublasLt{.version = std::strtoul(version, nullptr, 10)} : FakeCublasLt{};
+    }();
     return fake;
 }
 

@@ -16,7 +16,7 @@ constexpr int kRounding = 100;
 
 /// Settings that a test may change, and counters that it may read.
 struct FakeCublasLt {
-    size_t version = 130100;
+    size_t version = 130100;  // ARGOSY_FAKE_CUBLAS_VERSION, or 130100 for 13.1.0
     int num_algorithms = 3;
     /// Algorithms that the heuristic returns and cublasLtMatmul refuses.
     std::vector<int> refused;

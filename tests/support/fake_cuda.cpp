@@ -106,6 +106,12 @@ void finish(CUstream_st* stream) {
 thread_local int current_device = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 
+/// CUDA_DEVICE_MAX_CONNECTIONS at the first call of a function that starts CUDA.
+int num_queues() {
+    static const int number = number_of_environment("CUDA_DEVICE_MAX_CONNECTIONS", 8);
+    return number;
+}
+
 cudaError_t returned(cudaError_t status) {
     if (status != cudaSuccess) last_error = status;
     return status;
@@ -114,8 +120,10 @@ cudaError_t returned(cudaError_t status) {
 }  // namespace
 
 FakeGpus& fake_gpus() {
-    static auto& gpus = *new FakeGpus{.num_devices = number_of_environment("ARGOSY_FAKE_GPUS", 8),
-                                      .capability = number_of_environment("ARGOSY_FAKE_CAPABILITY", 90)};
+    static auto& gpus =
+        *new FakeGpus{.num_devices = number_of_environment("ARGOSY_FAKE_GPUS", 8),
+                      .capability = number_of_environment("ARGOSY_FAKE_CAPABILITY", 90),
+                      .nccl_version = number_of_environment("ARGOSY_FAKE_NCCL_VERSION", 22809)};
     return gpus;
 }
 
@@ -171,13 +179,16 @@ void record(cudaEvent_t event, cudaStream_t stream, bool captured) {
 cudaError_t cudaGetDeviceCount(int* count) {
     *count = 0;
     if (fake_gpus().driver_version < CUDART_VERSION) return returned(cudaErrorInsufficientDriver);
-    if (fake_gpus().num_devices < 0) return returned(cudaErrorSystemNotReady);
+    const int queues = num_queues();
+    if (fake_gpus().num_devices < 0 || queues != number_of_environment("ARGOSY_FAKE_CONNECTIONS", queues))
+        return returned(cudaErrorSystemNotReady);
     if (fake_gpus().num_devices == 0) return returned(cudaErrorNoDevice);
     *count = fake_gpus().num_devices;
     return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
+    num_queues();
     if (device < 0 || device >= fake_gpus().num_devices) return returned(cudaErrorInvalidDevice);
     if (fake_gpus().are_taken) return returned(cudaErrorDevicesUnavailable);
     current_device = device;
@@ -185,9 +196,11 @@ cudaError_t cudaSetDevice(int device) {
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+    num_queues();
     if (device >= fake_gpus().num_devices) return returned(cudaErrorInvalidDevice);
     *properties = {};
-    std::strcpy(properties->name, "Fake GPU");
+    const char* const name = std::getenv("ARGOSY_FAKE_NAME");
+    std::strcpy(properties->name, name ? name : "Fake GPU");
     properties->totalGlobalMem = size_t{1} << 40;
     properties->major = fake_gpus().capability / 10;
     properties->minor = fake_gpus().capability % 10;
@@ -205,6 +218,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
+    num_queues();
     *version = fake_gpus().driver_version;
     return cudaSuccess;
 }
@@ -220,6 +234,7 @@ const char* cudaGetErrorName(cudaError_t status) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+    num_queues();
     *free = fake_gpus().free_bytes;
     *total = size_t{1} << 40;
     return cudaSuccess;
@@ -283,6 +298,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned /*flags*/, int /*priority*/) {
+    num_queues();
     const Lock lock(everything());
     *stream = streams().emplace_back(new CUstream_st);
     return cudaSuccess;
@@ -322,6 +338,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+    num_queues();
     *event = new CUevent_st;
     (*event)->measures = (flags & cudaEventDisableTiming) == 0;
     return cudaSuccess;

@@ -14,14 +14,17 @@ struct CUstream_st;
 
 namespace argosy::testing {
 
-/// Settings that a test may change; every rank has its own.
+/// Settings that a test may change; every rank has its own. ARGOSY_FAKE_NAME is the name of
+/// the devices. If ARGOSY_FAKE_CONNECTIONS is set and is not what
+/// CUDA_DEVICE_MAX_CONNECTIONS was when the process started CUDA, CUDA fails to count devices.
 struct FakeGpus {
     int num_devices;       // ARGOSY_FAKE_GPUS, or 8; negative: CUDA fails to count them
     int capability = 90;   // ARGOSY_FAKE_CAPABILITY, or 90 for 9.0
     int first_device = 0;  // of the node's devices, those that the job gives this rank
     size_t free_bytes = size_t{1} << 40;
     bool are_taken = false;  // each visible to another process only
-    int driver_version = 13000, nccl_version = 22809;
+    int driver_version = 13000;
+    int nccl_version = 22809;  // ARGOSY_FAKE_NCCL_VERSION, or 22809 for 2.28.9
     /// The next operation never ends, and NCCL reports that another rank is lost.
     bool lose_next_operation = false;
     /// The next operation never ends, and NCCL reports nothing.
@@ -44,6 +47,9 @@ struct FakeGpus {
     /// The devices' clock, which events record, is this far ahead of the host's: for work whose duration a
     /// test sets.
     double seconds_ahead = 0;
+    /// Called when this rank makes a communicator of NCCL, which takes this much memory.
+    std::function<void()> made_communicator = {};
+    size_t communicator_bytes = size_t{64} << 20;
 };
 FakeGpus& fake_gpus();
 

@@ -153,9 +153,10 @@ void connect(ncclComm& communicator) {
     if (std::exchange(communicator.connected, true) || communicator.size == 1 || !log_file()) return;
     std::fprintf(
         log_file(),
-        "fake:1:2 [0] NCCL INFO 24 coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels\n"
+        "fake:1:2 [0] NCCL INFO %d coll channels, 24 collnet channels, 16 nvls channels, 32 p2p channels\n"
         "fake:1:2 [0] NCCL INFO Channel 00/0 : %d[0] -> %d[1] via P2P/CUMEM/read\n",
-        communicator.rank, (communicator.rank + 1) % communicator.size);
+        communicator.max_channels ? communicator.max_channels : 24, communicator.rank,
+        (communicator.rank + 1) % communicator.size);
     std::fflush(log_file());
 }
 
@@ -264,8 +265,11 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
     return MeetingPoint::at(id->internal, O_CREAT | O_TRUNC | O_RDWR) ? ncclSuccess : ncclSystemError;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
     log_file();
+    if (fake_gpus().made_communicator) fake_gpus().made_communicator();
+    fake_gpus().free_bytes -= fake_gpus().communicator_bytes;
     MeetingPoint* const meeting = MeetingPoint::at(id.internal, O_RDWR);
     if (!meeting) return ncclSystemError;
     MPI_Comm_rank(MPI_COMM_WORLD, &meeting->world_ranks[rank]);
@@ -279,6 +283,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     const auto made = std::make_shared<ncclComm>();
     MPI_Comm_create_group(MPI_COMM_WORLD, members, /*tag=*/0, &made->ranks);
     made->rank = rank;
+    if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT) made->max_channels = config->maxCTAs;
     made->size = size;
     made->aborted_anywhere = &meeting->aborted;
     {
@@ -287,6 +292,11 @@ ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int r
     }
     *comm = made.get();
     return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int size, ncclUniqueId id, int rank) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    return ncclCommInitRankConfig(comm, size, id, rank, &config);
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {

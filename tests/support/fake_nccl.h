@@ -14,6 +14,7 @@
 struct ncclComm {
     MPI_Comm ranks = MPI_COMM_NULL;
     int rank = 0, size = 0;
+    int max_channels = 0;  // 0: no limit
     std::atomic<ncclResult_t> health = ncclSuccess;
     std::atomic<bool> aborted = false;  // by any thread
     std::atomic<bool>* aborted_anywhere = nullptr;

@@ -121,6 +121,9 @@ class Pending {
     double* exposed_seconds_ = nullptr;
 };
 
+/// Kinds of collectives between GPUs. Those of one kind run one after the other.
+enum class Collectives { Reductions, Others, All };
+
 class Communicator {
   public:
     virtual ~Communicator() = default;
@@ -138,6 +141,20 @@ class Communicator {
     /// Sets the time limit of the waits that begin from now on, in this group and in every group that has the
     /// same outermost group, and names the setting that errors refer to.
     virtual void limit_waits(double /*seconds*/, const char* /*setting*/) {}
+
+    /// COLLECTIVE: makes the NCCL communicators for reductions, or for the other collectives, of tensors on a
+    /// GPU. Without this call the first operation makes them, when the model may have taken the memory that
+    /// they need. Ranks in several groups make this call for their groups in the same order.
+    virtual void open_collectives(Collectives /*kinds*/) {}
+
+    /// The NCCL communicators that this process has made for this group and all groups with the same
+    /// outermost group, and the GPU memory that was taken meanwhile. NCCL takes more when an algorithm first
+    /// runs.
+    struct Connections {
+        int number = 0;
+        int64_t bytes = 0;
+    };
+    virtual Connections connections() const { return {}; }
 
     /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU. Call it before the first
     /// Send or Receive. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo

@@ -41,6 +41,9 @@ struct GroupOptions {
     /// The device on which this rank computes, and the path of tensors on a GPU.
     c10::Device device = c10::kCPU;
     GpuPath gpu_path = GpuPath::None;
+    /// Limits of the channels (nccl::Comm) of each NCCL communicator for collectives, and for Send and
+    /// Receive.
+    int collective_channels = 0, message_channels = 0;
     /// If ranks wait for each other for too long, each one writes its last operations to a file in this
     /// folder (watch/FORMAT.md). Empty: no files.
     std::filesystem::path flight_folder = {};

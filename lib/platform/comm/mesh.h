@@ -32,10 +32,11 @@ class Mesh {
     c10::Device device() const { return world_.device(); }
 
     /// Returns the group of ranks that differ from this rank only on `axes` (see MeshShape::group).
-    /// Groups of the same ranks with different numbers are independent: the messages of one of them do not
-    /// wait for those of another one. COLLECTIVE over that group at its first call for these arguments.
+    /// Axes of one rank do not count: a group is one for all axes with the same ranks. Groups of the same
+    /// ranks with different numbers are independent: the messages of one of them do not wait for those of
+    /// another one. COLLECTIVE over that group at its first call for these arguments.
     Communicator& group(layout::AxisSet axes, int parts = 1, int number = 0) {
-        auto& group = groups_[{axes, parts, number}];
+        auto& group = groups_[{shape_.used(axes), parts, number}];
         if (!group)
             group = world_.subgroup(shape_.group(world_.rank(), axes, parts), shape_.used(axes).name());
         return *group;

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "cuda/device.h"
 #include "gpu/device.h"
 
 namespace argosy::comm {
@@ -128,7 +129,7 @@ std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::U
 }
 
 std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std::vector<int> members,
-                                                         int rank) const {
+                                                         int rank, int max_channels) const {
     if (current_stream().is_captured()) {
         throw RunError(
             "internal error: the first operation of its kind over {} was submitted while a graph is recorded",
@@ -138,8 +139,13 @@ std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& i
                                group_->awaited_making("NCCL's communicator over " + name(), name(), members),
                                watch::HostWait::Kind::Blocks);
     const auto size = static_cast<int>(members.size());
-    auto lane = std::make_shared<watch::Lane>(id, size, rank, group_->gpu()->open_queue(name(), members));
+    watch::GpuState::Made& made = group_->gpu()->made;
+    const size_t free_bytes = cuda::free_memory_bytes();
+    auto lane = std::make_shared<watch::Lane>(id, size, rank, max_channels,
+                                              group_->gpu()->open_queue(name(), members));
     group_->gpu()->add(lane);
+    ++made.number;
+    made.bytes += static_cast<int64_t>(free_bytes) - static_cast<int64_t>(cuda::free_memory_bytes());
     return lane;
 }
 
@@ -148,9 +154,18 @@ const std::shared_ptr<watch::Lane>& NcclCommunicator::collective_lane(bool reduc
     if (!lane) {
         nccl::UniqueId id = {};
         if (rank() == 0) id = nccl::make_unique_id();
-        lane = make_lane(ids_of_all({&id, 1})[0], group_->members(), rank());
+        lane = make_lane(ids_of_all({&id, 1})[0], group_->members(), rank(),
+                         group_->options().collective_channels);
     }
     return lane;
+}
+
+void NcclCommunicator::open_collectives(Collectives kinds) {
+    if (size() == 1) return;
+    group_->gpu()->run_unless_ending([&] {
+        if (kinds != Collectives::Others) collective_lane(/*reduces=*/true);
+        if (kinds != Collectives::Reductions) collective_lane(/*reduces=*/false);
+    });
 }
 
 void NcclCommunicator::open_channels() {
@@ -161,6 +176,7 @@ void NcclCommunicator::open_channels() {
 void NcclCommunicator::make_channels() {
     const std::vector<nccl::UniqueId> ids =
         ids_of_all(std::vector{nccl::make_unique_id(), nccl::make_unique_id()});
+    const int limit = group_->options().message_channels;
     for (const int edge : edges_in_order(size())) {
         const int from = edge, to = (edge + 1) % size();
         if (rank() != from && rank() != to) continue;
@@ -168,9 +184,9 @@ void NcclCommunicator::make_channels() {
         const int neighbour = forth ? to : from;
         // Rank 0 of a lane sends.
         channels_[{neighbour, forth ? Direction::Out : Direction::In}] =
-            make_lane(ids[2 * edge], {group_->members()[from], group_->members()[to]}, forth ? 0 : 1);
-        channels_[{neighbour, forth ? Direction::In : Direction::Out}] =
-            make_lane(ids[2 * edge + 1], {group_->members()[to], group_->members()[from]}, forth ? 1 : 0);
+            make_lane(ids[2 * edge], {group_->members()[from], group_->members()[to]}, forth ? 0 : 1, limit);
+        channels_[{neighbour, forth ? Direction::In : Direction::Out}] = make_lane(
+            ids[2 * edge + 1], {group_->members()[to], group_->members()[from]}, forth ? 1 : 0, limit);
     }
 }
 

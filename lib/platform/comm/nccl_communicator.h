@@ -42,11 +42,15 @@ class NcclCommunicator : public GroupCommunicator {
   public:
     /// `host` is the group's backend for tensors in the host's memory. COLLECTIVE: the first submission of a
     /// reduction on a GPU, and the first submission of any other collective there; each makes an NCCL
-    /// communicator.
+    /// communicator, unless open_collectives() has made it.
     NcclCommunicator(std::shared_ptr<const Group> group, std::unique_ptr<Communicator> host);
     /// If an exception unwinds the stack, leaves the watchdog and aborts the operations under way.
     ~NcclCommunicator() override;
 
+    Connections connections() const override {
+        return {group_->gpu()->made.number, group_->gpu()->made.bytes};
+    }
+    void open_collectives(Collectives kinds) override;
     void open_channels() override;
 
     using Communicator::submit;
@@ -75,8 +79,8 @@ class NcclCommunicator : public GroupCommunicator {
     void make_channels();
     /// COLLECTIVE: all-gathers `own`, in the order of ranks.
     std::vector<nccl::UniqueId> ids_of_all(std::span<const nccl::UniqueId> own) const;
-    std::shared_ptr<watch::Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members,
-                                           int rank) const;
+    std::shared_ptr<watch::Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members, int rank,
+                                           int max_channels) const;
     std::vector<cuda::PooledEvent> launch(const std::vector<LaneOps>& lanes) const;
     void collect_exposed() const;
 

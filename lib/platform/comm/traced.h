@@ -20,6 +20,8 @@ class TracedCommunicator : public Communicator {
     int size() const override { return inner_->size(); }
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
     void limit_waits(double seconds, const char* setting) override { inner_->limit_waits(seconds, setting); }
+    Connections connections() const override { return inner_->connections(); }
+    void open_collectives(Collectives kinds) override { inner_->open_collectives(kinds); }
     void open_channels() override { inner_->open_channels(); }
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;

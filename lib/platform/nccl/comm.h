@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
@@ -26,11 +27,16 @@ namespace argosy::nccl {
 
 /// NCCL's version number: 22809 for 2.28.9; 0 without NCCL.
 int version();
-/// NCCL's version as text, such as "2.28.9".
-std::string version_text();
+/// A version of NCCL as text, such as "2.28.9".
+std::string version_text(int number = version());
 
 /// The first version in which several communicators may run at the same time.
 inline constexpr int kMinVersion = 22600;
+
+/// Whether operations of several communicators that a graph has recorded may run at the same time. Older
+/// versions and drivers run them one after the other, in the order of their launches.
+bool runs_recorded_at_once(int nccl_version, int driver_version);
+inline constexpr int kMinVersionForGraphs = 22703, kMinDriverForGraphs = 12090;
 
 /// Sets NCCL's environment variables so that several communicators may run at the same time (from
 /// kMinVersion on), and operations may be part of CUDA graphs. Does not change variables that are already
@@ -43,6 +49,11 @@ class PeerError : public RunError {
   public:
     using RunError::RunError;
 };
+
+/// Memory of a channel that receives: the buffers of NCCL's three protocols, 0.5 MiB for LL, 4.7 for LL128
+/// and 4 for Simple (src/init.cc, computeBuffSizes(), and src/transport/p2p.cc, p2pRecvSetup(), of
+/// v2.28.9-1), in pieces of 2 MiB. NCCL allocates them when an algorithm first connects its ranks.
+inline constexpr int64_t kChannelBytes = int64_t{10} << 20;
 
 /// The time that a caller gives Comm::abort() before it goes on.
 inline constexpr std::chrono::seconds kTimeToAbort{2};
@@ -60,8 +71,11 @@ void launch_together(const std::function<void()>& calls);
 /// same (all_reduce, broadcast). all_to_all cannot run in place.
 class Comm {
   public:
-    /// COLLECTIVE over the `size` ranks of the new communicator. Uses this thread's current device.
-    Comm(const UniqueId& id, int size, int rank);
+    /// COLLECTIVE over the `size` ranks of the new communicator. Uses this thread's current device. It shares
+    /// no resource with other communicators, so operations of both may run at the same time, and aborting one
+    /// leaves the others. `max_channels` limits its channels, each of which takes an SM and memory
+    /// (kChannelBytes); 0: NCCL chooses.
+    Comm(const UniqueId& id, int size, int rank, int max_channels = 0);
 
     int rank() const { return rank_; }
     int size() const { return size_; }

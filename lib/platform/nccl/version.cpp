@@ -5,9 +5,15 @@
 
 namespace argosy::nccl {
 
-std::string version_text() {
-    const int number = version();
+std::string version_text(int number) {
     return fmt::format("{}.{}.{}", number / 10000, number % 10000 / 100, number % 100);
+}
+
+// Where NCCL (src/enqueue.cc, v2.26.6-1, v2.27.3-1 and v2.28.9-1) chooses how NCCL_LAUNCH_ORDER_IMPLICIT
+// orders launches: 2.26 waits for the end of the last one whenever it is part of a recording, 2.27.3 only if
+// the driver is older than CUDA 12.9.
+bool runs_recorded_at_once(int nccl_version, int driver_version) {
+    return nccl_version >= kMinVersionForGraphs && driver_version >= kMinDriverForGraphs;
 }
 
 // NCCL_GRAPH_REGISTER=0: NCCL registers only the piece of memory in which a graph's buffer begins, but

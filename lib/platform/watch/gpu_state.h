@@ -24,9 +24,11 @@ namespace argosy::watch {
 class Lane {
   public:
     /// Makes the communicator on this thread's device. COLLECTIVE over all ranks that have the id; waits for
-    /// them without a timeout. `rank` and `size` are numbers within the lane.
-    Lane(const nccl::UniqueId& id, int size, int rank, std::shared_ptr<LaunchQueue> its_queue)
-        : communicator(id, size, rank), queue(std::move(its_queue)) {}
+    /// them without a timeout. `rank` and `size` are numbers within the lane, `max_channels` as in
+    /// nccl::Comm.
+    Lane(const nccl::UniqueId& id, int size, int rank, int max_channels,
+         std::shared_ptr<LaunchQueue> its_queue)
+        : communicator(id, size, rank, max_channels), queue(std::move(its_queue)) {}
 
     /// Throws RunError if an earlier operation has failed, unless the lane is aborted. Any thread may call
     /// this.
@@ -57,6 +59,13 @@ class GpuState {
     std::shared_ptr<LaunchQueue> open_queue(const std::string& name, const std::vector<int>& members);
     /// Lets the watchdog read the lane. REQUIRES: this thread records no graph.
     void add(const std::shared_ptr<Lane>& lane);
+
+    /// The number of lanes that were made, and the GPU memory that was taken meanwhile.
+    struct Made {
+        int number = 0;
+        int64_t bytes = 0;
+    };
+    Made made;  // only the thread that works on the GPU uses it
 
     /// The queues and lanes that still exist.
     std::vector<std::shared_ptr<LaunchQueue>> queues() const;

@@ -94,7 +94,8 @@ constexpr double kCollectiveBlocks = 24;
 // GPUs of one kind on one cluster differ by 8 % (arXiv 2208.11035). Taken as the whiskers of a box plot of
 // normal speeds, which are 5.4 standard deviations apart.
 constexpr double kSpreadOfGpus = 0.08 / 5.4;
-// The context of CUDA, workspaces of products and buffers of NCCL.
+// Not measured: CUDA's context, workspaces of products, and six NCCL communicators of 24 channels that receive
+// (nccl::kChannelBytes each). A mesh of four axes has twice as many; the log of a run says what they took.
 constexpr int64_t kReservedBytes = 3 * kGibi;
 
 /// A number and the unit after it: "25GB/s". None if there is no number.

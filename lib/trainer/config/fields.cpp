@@ -303,8 +303,8 @@ std::vector<Section> make_schema() {
                      "Use fused kernels and CUDA graphs; false: separate kernels and no graphs, with the "
                      "same bits."),
                  key("graphs", &Compile::graphs, any(),
-                     "GPUs: record forward and backward once as CUDA graphs and launch these; the bits do "
-                     "not change.")}),
+                     "GPUs: record forward and backward as CUDA graphs; auto: not with a pipeline or several "
+                     "nodes.")}),
         section(
             "metrics", &JobConfig::metrics, "progress and metrics",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps between two log lines."),
@@ -342,7 +342,11 @@ std::vector<Section> make_schema() {
                      "Maximum MiB of shared memory per rank and group of ranks; a rank uses as much as is in "
                      "flight."),
                  key("gpu_path", &Comm::gpu_path, any(),
-                     "Data between GPUs; nccl: the run ends if there is no GPU.")}),
+                     "Data between GPUs; nccl: the run ends if there is no GPU."),
+                 key("collective_channels", &Comm::collective_channels, at_least(0),
+                     "Maximum SMs of each NCCL communicator for collectives, such as 16; 0: NCCL chooses."),
+                 key("message_channels", &Comm::message_channels, at_least(0),
+                     "The same for messages between stages or neighbours of a ring, such as 4.")}),
         section(
             "debug", &JobConfig::debug, "repeatable runs, finding faults",
             {key("seed", &Debug::seed, at_least(0),

@@ -204,7 +204,7 @@ struct Checkpoint {
 
 struct Compile {
     bool enable = true;
-    bool graphs = true;
+    Switch graphs = Switch::Auto;
     bool operator==(const Compile&) const = default;
 };
 
@@ -233,6 +233,7 @@ struct Comm {
     bool shared_memory = true;
     int64_t shared_memory_mib = 64;
     GpuPathChoice gpu_path = GpuPathChoice::Auto;
+    int collective_channels = 0, message_channels = 0;  // of each NCCL communicator; 0: NCCL chooses
     bool operator==(const Comm&) const = default;
 };
 

@@ -152,7 +152,10 @@ ContextParallelAxis::ContextParallelAxis(const ContextOptions& options, comm::Co
     for (int rank = 0; rank < group.size(); ++rank) {
         parts_.push_back(layout::context_parts(options.balance, seq_len, group.size(), rank));
     }
-    if (rotation_ == ContextOptions::Rotation::Ring) group_.open_channels();
+    if (rotation_ == ContextOptions::Rotation::Ring)
+        group_.open_channels();
+    else
+        group_.open_collectives(comm::Collectives::All);
 }
 
 at::Tensor ContextParallelAxis::gathered(const at::Tensor& kv, int64_t num_sequences) const {

@@ -29,17 +29,6 @@
 // [rows, dim].
 namespace argosy::parallel {
 
-namespace {
-
-/// The group for gradients. If ranks have several stages, both activations and gradients go both ways between
-/// two ranks, and neither may wait for the other.
-comm::Communicator& gradient_group(comm::Mesh& mesh, const StageMap& stages) {
-    const bool both_ways = stages.num_ranks() > 1 && stages.num_stages() > stages.num_ranks();
-    return mesh.group(layout::Axis::Pipeline, /*parts=*/1, /*number=*/both_ways ? 1 : 0);
-}
-
-}  // namespace
-
 using comm::OpKind;
 
 Executor::Executor(ParallelModel& model, comm::Mesh& mesh, const Program& program,

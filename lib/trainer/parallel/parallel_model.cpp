@@ -25,7 +25,39 @@ comm::Communicator& sum_group(comm::Mesh& mesh, const layout::ParamSpec& spec) {
     return mesh.group(spec.gradient.axes, spec.gradient.parts, /*number=*/1);
 }
 
+/// COLLECTIVE: makes the groups of the units' sets and sums, of messages between stages, and of all ranks,
+/// with their connections between GPUs, before the units take memory. Returns the group of the ranks that
+/// hold parts of a matrix if weights are gathered in float8 and these are several ranks, else null.
+comm::Communicator* open_groups(const ModelPlacement& placement, comm::Mesh& mesh, ModelUse use,
+                                bool gathers_float8) {
+    using enum comm::Collectives;
+    const bool trains = use == ModelUse::Training;
+    layout::AxisSet parts = layout::Axis::Tensor;
+    mesh.world().open_collectives(Reductions);  // the loss
+    for (size_t unit = 0; unit < placement.units.size(); ++unit) {
+        if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
+        const std::vector<model::Parameter>& declared = placement.units[unit];
+        for (const layout::AxisSet shards : shards_of_sets(declared)) {
+            mesh.group(shards).open_collectives(trains ? All : Others);
+            parts.add(shards);
+        }
+        for (const int number : summed_parameters(placement, unit)) {
+            if (trains) sum_group(mesh, declared[number].spec).open_collectives(Reductions);
+        }
+    }
+    mesh.group(layout::Axis::Pipeline).open_channels();
+    gradient_group(mesh, placement.stages).open_channels();
+    if (!gathers_float8 || mesh.degree(parts) == 1) return nullptr;
+    mesh.group(parts).open_collectives(Reductions);
+    return &mesh.group(parts);
+}
+
 }  // namespace
+
+comm::Communicator& gradient_group(comm::Mesh& mesh, const StageMap& stages) {
+    const bool both_ways = stages.num_ranks() > 1 && stages.num_stages() > stages.num_ranks();
+    return mesh.group(layout::Axis::Pipeline, /*parts=*/1, /*number=*/both_ways ? 1 : 0);
+}
 
 ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement& placement, comm::Mesh& mesh,
                              const ModelOptions& options, ModelUse use)
@@ -49,6 +81,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         score_bounds_ = at::empty({spec.num_layers, spec.num_heads}, at::TensorOptions(device_).dtype(type));
         reset_scores(*this);
     }
+    matrix_parts_ = open_groups(placement, mesh, use, casts_.gather);
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
         Stage& own_stage = stage(placement.unit_stage[unit]);
@@ -63,9 +96,6 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
         }
         add_unit(placement, static_cast<int>(unit), mesh, options, use);
     }
-    layout::AxisSet parts = layout::Axis::Tensor;
-    for (const auto& parameter : parameters_) parts.add(parameter->spec().shards);
-    if (casts_.gather && mesh.degree(parts) > 1) matrix_parts_ = &mesh.group(parts);
     refresh_float8();
 }
 

@@ -102,6 +102,10 @@ class ParallelModel {
     std::vector<Stage> stages_;
 };
 
+/// The group for gradients between stages. If ranks have several stages, both activations and gradients go
+/// both ways between two ranks, and neither may wait for the other.
+comm::Communicator& gradient_group(comm::Mesh& mesh, const StageMap& stages);
+
 // Work on the gradients before and after a step's program (parallel/lowering.h), which makes all sums over
 // ranks.
 

@@ -100,11 +100,14 @@ std::unique_ptr<model::TensorAxis> make_tensor_axis(const TensorOptions& options
     constexpr layout::AxisSet kParts = {layout::Axis::Tensor, layout::Axis::Context};
     const bool over_context = casts.has_scales_of_matrices() && mesh.degree(layout::Axis::Context) > 1;
     if (mesh.degree(layout::Axis::Tensor) == 1) {
-        if (over_context) return std::make_unique<ContextScales>(mesh.group(kParts));
-        return std::make_unique<model::TensorAxis>();
+        if (!over_context) return std::make_unique<model::TensorAxis>();
+        mesh.group(kParts).open_collectives(comm::Collectives::Reductions);
+        return std::make_unique<ContextScales>(mesh.group(kParts));
     }
     comm::Communicator& group = mesh.group(layout::Axis::Tensor);
     comm::Communicator& parts = over_context ? mesh.group(kParts) : group;
+    group.open_collectives(comm::Collectives::All);
+    if (over_context) parts.open_collectives(comm::Collectives::Reductions);
     if (!options.overlap_products) return std::make_unique<TensorParallelAxis>(group, parts, num_tokens);
     const bool blocks = casts.recipe != nullptr && casts.recipe->has_blocks();
     return std::make_unique<OverlappedTensorAxis>(group, parts, num_tokens,

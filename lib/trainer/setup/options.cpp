@@ -216,11 +216,16 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
             // ARGOSY_DEVICE=cpu: no GPU is used, although ranks may see some
             .gpu_path = comm.gpu_path == config::GpuPathChoice::Nccl ? comm::GpuPath::Nccl
                         : device.is_cpu()                            ? comm::GpuPath::None
-                                                                     : comm::GpuPath::Auto};
+                                                                     : comm::GpuPath::Auto,
+            .collective_channels = comm.collective_channels,
+            .message_channels = comm.message_channels};
 }
 
 bool uses_graphs(const config::JobConfig& config) {
-    return config.compile.enable && config.compile.graphs && !config.debug.plain_operations;
+    const bool wanted =
+        config.compile.graphs == config::Switch::On ||
+        (config.compile.graphs == config::Switch::Auto && config.parallelism.pipeline_parallel_degree == 1);
+    return config.compile.enable && wanted && !config.debug.plain_operations;
 }
 
 layout::MeshRequest mesh_request(const config::Parallelism& parallelism) {

@@ -43,8 +43,8 @@ std::string model_title(const config::Model& model, const model::ModelSpec& spec
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
                                  c10::Device device = c10::kCPU);
 
-/// Whether the configuration asks to record forward and backward as CUDA graphs. Recording also needs a
-/// device and a transport between ranks that allow it.
+/// Whether a run on GPUs of one node records forward and backward as CUDA graphs; a run on several nodes
+/// replaces compile.graphs = "auto" first (graphs.h).
 bool uses_graphs(const config::JobConfig& config);
 
 layout::MeshRequest mesh_request(const config::Parallelism& parallelism);

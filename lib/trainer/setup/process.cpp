@@ -10,10 +10,13 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "cublas/matmul.h"
+#include "cuda/device.h"
 #include "gpu/device.h"
 #include "kernels/table.h"
 #include "mpi/agreement.h"
 #include "mpi/start_up.h"
+#include "nccl/comm.h"
 #include "ops/numerics.h"
 
 namespace argosy::setup {
@@ -75,13 +78,10 @@ void set_determinism(const config::JobConfig& config, const Environment& environ
 }
 
 // CUDA has 8 hardware queues for all streams by default. Streams that share a queue wait for each other's
-// work. A message that waits for another stage would then delay an operation that this stage waits for, and
-// the stages of a pipeline might wait for each other for ever.
-void separate_streams(const config::Parallelism& parallelism) {
-    if (parallelism.pipeline_parallel_degree > 1) {
-        setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-    }
-}
+// work. Each NCCL communicator has a stream, and pipelines, rings, and async tensor parallelism beside FSDP
+// have more than eight. A message that waits for another rank would then delay an operation that this rank
+// waits for, and both might wait for ever.
+void separate_streams() { setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0); }
 
 bool computes_on_gpu() {
     try {
@@ -104,10 +104,22 @@ ops::Path operation_path(const config::JobConfig& config) {
 }
 
 void log_different_kernels(const mpi::Comm& world) {
-    const auto differences = mpi::find_differences(world, {{"kernels", kernels::table().name}});
+    const bool on_gpu = computes_on_gpu();
+    const mpi::Fact own = on_gpu ? mpi::Fact{"GPUs", cuda::describe_device(cuda::current_device()).name}
+                                 : mpi::Fact{"kernels", kernels::table().name};
+    const auto differences = mpi::find_differences(world, {own});
     if (world.rank() != 0 || differences.empty()) return;
-    spdlog::info("processors of ranks differ, and so do the {}. Their results differ by rounding",
-                 mpi::describe(differences.front()));
+    spdlog::info("{} of ranks differ, and so do the {}. Their results differ by rounding",
+                 on_gpu ? "algorithms of products" : "processors", mpi::describe(differences.front()));
+}
+
+void require_same_libraries(const mpi::Comm& world) {
+    constexpr const char* kRemedy =
+        "let all nodes load the libraries of the same LibTorch (LD_LIBRARY_PATH, loaded modules)";
+    const std::string cuda = cuda::version_text(cuda::runtime_version());
+    mpi::require_same(world, {{"cuBLASLt", cublas::version_text(), "", kRemedy},
+                              {"NCCL", nccl::version_text(), "", kRemedy},
+                              {"CUDA", cuda, "", kRemedy}});
 }
 
 bool has_active_adapter(const std::filesystem::path& adapters) {

@@ -17,9 +17,10 @@ namespace argosy::setup {
 /// from repeating exactly, throws UserError or logs a line.
 void set_determinism(const config::JobConfig& config, const Environment& environment);
 
-/// For a pipeline: gives CUDA's streams as many hardware queues as possible (CUDA_DEVICE_MAX_CONNECTIONS),
-/// unless the environment sets their number. Call this before the first call of CUDA.
-void separate_streams(const config::Parallelism& parallelism);
+/// Gives CUDA's streams as many hardware queues as possible (CUDA_DEVICE_MAX_CONNECTIONS), unless the
+/// environment sets their number. Call this first in main: CUDA reads the variable at its first call, which
+/// an MPI that knows CUDA makes, and no other thread may read the environment meanwhile.
+void separate_streams();
 
 /// Whether this thread computes on a GPU. Never throws.
 bool computes_on_gpu();
@@ -28,9 +29,15 @@ bool computes_on_gpu();
 /// does.
 ops::Path operation_path(const config::JobConfig& config);
 
-/// COLLECTIVE. Rank 0 logs it if ranks compute with kernels of different instruction sets. Ranks may: their
-/// results differ by rounding.
+/// COLLECTIVE. Rank 0 logs it if ranks compute with kernels of different instruction sets, or on GPUs of
+/// different kinds. Ranks may: their results differ by rounding.
 void log_different_kernels(const mpi::Comm& world);
+
+/// COLLECTIVE on ranks with GPUs. Throws UserError on all ranks if they have loaded different versions of
+/// cuBLASLt, NCCL or CUDA's runtime. The algorithm of a product follows from cuBLASLt's version, the kind of
+/// GPU and the product: nothing is timed. Ranks with the same kind of GPU therefore choose the same
+/// algorithm, also for a product that is new in a later step, and no choice is exchanged.
+void require_same_libraries(const mpi::Comm& world);
 
 /// COLLECTIVE. Rank 0 logs the environment variables (base/environment.h lists them) that make this job slow
 /// on any rank, a line for each value, and returns these lines.

@@ -12,6 +12,7 @@
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "nccl/comm.h"
+#include "observe/shortage.h"
 #include "setup/converters.h"
 #include "setup/options.h"
 #include "setup/process.h"
@@ -63,6 +64,7 @@ c10::Device choose_device(const mpi::Comm& world, const Environment& environment
                      cuda::version_text(cuda::runtime_version()), cublas::version_text(),
                      nccl::version_text());
     }
+    require_same_libraries(world);
     nccl::prepare_for_graphs();
     return gpu::use(own.number);
 }
@@ -73,7 +75,6 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
         throw UserError("comm.gpu_path is set, but ARGOSY_DEVICE=cpu uses no GPU; remove one of the two");
     }
     set_determinism(config, environment);
-    separate_streams(config.parallelism);
     return choose_device(ranks, environment);
 }
 
@@ -96,7 +97,27 @@ Timeline::SpanSink profiler() {
     return {.begin = cuda::begin_range, .end = cuda::end_range};
 }
 
+/// NCCL connects ranks in the first step, so its memory is known only then.
+void log_connections(const comm::Communicator& world) {
+    const comm::Communicator::Connections made = world.connections();
+    const auto tensors = gpu::memory();
+    if (world.rank() != 0 || made.number == 0 || !tensors) return;
+    const int64_t all_bytes = cuda::describe_device(cuda::current_device()).memory_bytes,
+                  free_bytes = static_cast<int64_t>(cuda::free_memory_bytes());
+    spdlog::info(
+        "{} NCCL communicators took {} of GPU memory when they were made; after the first step {} of it are "
+        "outside of tensors (CUDA, NCCL, libraries), and {} are free",
+        made.number, observe::gibibytes_text(made.bytes),
+        observe::gibibytes_text(all_bytes - free_bytes - tensors->reserved_bytes),
+        observe::gibibytes_text(free_bytes));
+}
+
 }  // namespace
+
+void RankContext::end_start_up(const config::Comm& limits) const {
+    world->limit_waits(limits.train_timeout_seconds, "comm.train_timeout_seconds");
+    log_connections(*world);
+}
 
 RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config,
                          const Environment& environment)
@@ -108,7 +129,7 @@ RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config
       world(make_world(config, environment, device, timeline)),
       control(train::control_group(*world)),
       mesh(layout::resolve(mesh_request(config.parallelism), world->size()), *world) {
-    if (!device.is_cuda()) log_different_kernels(ranks);
+    log_different_kernels(ranks);
     log_idle_keys(config, mesh);
 }
 

@@ -27,10 +27,8 @@ struct RankContext {
     RankContext(const mpi::Comm& ranks, const config::JobConfig& config, const Environment& environment);
 
     /// After the first step, shortens the time limit of waits for other ranks from init_timeout_seconds to
-    /// train_timeout_seconds.
-    void end_start_up(const config::Comm& limits) const {
-        world->limit_waits(limits.train_timeout_seconds, "comm.train_timeout_seconds");
-    }
+    /// train_timeout_seconds. Rank 0 logs the memory of its NCCL communicators.
+    void end_start_up(const config::Comm& limits) const;
 
     const double start_seconds = seconds_now();  // of the run
     const c10::Device device;

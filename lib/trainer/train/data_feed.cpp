@@ -144,7 +144,8 @@ void DataFeed::read_ahead() {
     const comm::Op agreed[] = {
         {.kind = AllReduce, .out = job_tokens_, .in = job_tokens_},
         {.kind = AllReduce, .out = job_capacity_, .in = job_capacity_, .reduction = comm::Reduction::Max}};
-    counting_ = mesh_.group(layout::kDataAxes).submit(std::span(agreed).first(gives_offsets() ? 2 : 1));
+    counting_ = mesh_.group(layout::kDataAxes, /*parts=*/1, /*number=*/2)
+                    .submit(std::span(agreed).first(gives_offsets() ? 2 : 1));
     const at::Tensor all = on_device(read);
     const int64_t size = sizes_.microbatch_size * own_seq_len();
     for (int64_t i = 0; i < sizes_.num_microbatches; ++i) {

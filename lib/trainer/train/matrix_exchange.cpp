@@ -111,6 +111,8 @@ MatrixExchange::MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarTy
       copies_(mesh.group(axes_of_copies(matrices, mesh.shape()))),
       coordinates_(coordinates_of(
           mesh.shape(), mesh.shape().group(mesh.world().rank(), axes_of_parts(matrices, mesh.shape())))) {
+    parts_.open_collectives(comm::Collectives::Others);
+    copies_.open_collectives(comm::Collectives::Others);
     std::vector<MatrixCost> costs;
     for (const Matrix& matrix : matrices) {
         specs_.push_back(matrix.spec);

@@ -85,11 +85,17 @@ void launch_together(const std::function<void()>& calls) {
     check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
-Comm::Comm(const UniqueId& id, int size, int rank) : rank_(rank), size_(size) {
+Comm::Comm(const UniqueId& id, int size, int rank, int max_channels) : rank_(rank), size_(size) {
     ncclUniqueId nccl_id;
     std::memcpy(&nccl_id, id.data(), sizeof(nccl_id));
     ncclComm_t handle = nullptr;
-    check(ncclCommInitRank(&handle, size, nccl_id, rank), "ncclCommInitRank");
+    if (max_channels == 0) {
+        check(ncclCommInitRank(&handle, size, nccl_id, rank), "ncclCommInitRank");
+    } else {
+        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+        config.maxCTAs = max_channels;
+        check(ncclCommInitRankConfig(&handle, size, nccl_id, rank, &config), "ncclCommInitRankConfig");
+    }
     handle_.reset(handle);
 }
 

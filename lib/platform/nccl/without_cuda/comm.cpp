@@ -15,7 +15,7 @@ int version() { return 0; }
 UniqueId make_unique_id() { absent(); }
 void launch_together(const std::function<void()>& /*calls*/) { absent(); }
 
-Comm::Comm(const UniqueId& /*id*/, int /*size*/, int /*rank*/) { absent(); }
+Comm::Comm(const UniqueId& /*id*/, int /*size*/, int /*rank*/, int /*max_channels*/) { absent(); }
 
 // No Comm exists in this build, so its members are never called.
 void Comm::all_gather(void*, const void*, size_t, ElementType, const cuda::Stream&) const {}

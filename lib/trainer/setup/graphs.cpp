@@ -1,0 +1,73 @@
+#include "setup/graphs.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "comm/values.h"
+#include "cuda/device.h"
+#include "nccl/comm.h"
+#include "setup/options.h"
+#include "setup/process.h"
+
+namespace argosy::setup {
+namespace {
+
+using config::Switch;
+
+/// The setting because of which forward and backward send messages between neighbours; empty without one.
+std::string setting_with_messages(const config::Parallelism& parallelism) {
+    if (parallelism.pipeline_parallel_degree > 1)
+        return fmt::format("parallelism.pipeline_parallel_degree = {}", parallelism.pipeline_parallel_degree);
+    if (parallelism.context_parallel_degree > 1 &&
+        parallelism.context_parallel_rotate_method != config::RotateMethod::AllGather)
+        return fmt::format("parallelism.context_parallel_rotate_method = {}",
+                           name_of(parallelism.context_parallel_rotate_method));
+    if (parallelism.tensor_parallel_degree > 1 && parallelism.enable_async_tensor_parallel == Switch::On)
+        return "parallelism.enable_async_tensor_parallel = true";
+    return "";
+}
+
+}  // namespace
+
+GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts) {
+    config::JobConfig asked = config;
+    asked.compile.graphs = Switch::On;
+    if (config.compile.graphs == Switch::Off || !uses_graphs(asked)) return {};
+    const std::string setting = setting_with_messages(config.parallelism);
+    const bool hangs =
+        !setting.empty() && !nccl::runs_recorded_at_once(facts.nccl_version, facts.driver_version);
+    const std::string why =
+        fmt::format("with {}, graphs may hang under NCCL {} and a driver for CUDA {}", setting,
+                    nccl::version_text(facts.nccl_version), cuda::version_text(facts.driver_version));
+    if (config.compile.graphs == Switch::On) {
+        if (!hangs) return {.on = true};
+        throw UserError(
+            "compile.graphs = true: {}, which run the operations of a graph one after the other; install "
+            "NCCL "
+            "{} or newer and a driver for CUDA {} or newer, or set compile.graphs = auto",
+            why, nccl::version_text(nccl::kMinVersionForGraphs),
+            cuda::version_text(nccl::kMinDriverForGraphs));
+    }
+    if (hangs) return {.why_off = why};
+    constexpr const char* kUntried = "graphs were not tried {}; compile.graphs = true turns them on";
+    if (config.parallelism.pipeline_parallel_degree > 1)
+        return {.why_off = fmt::format(kUntried, "between stages on several GPUs")};
+    if (facts.several_nodes) return {.why_off = fmt::format(kUntried, "on several nodes")};
+    return {.on = true};
+}
+
+config::JobConfig with_graphs_chosen(const config::JobConfig& config, const mpi::Comm& ranks,
+                                     const RankContext& context) {
+    if (!computes_on_gpu()) return config;
+    const auto lowest = [&](int own) { return -static_cast<int>(comm::maximum(*context.control, -own)); };
+    const GraphChoice choice = choose_graphs(config, {.several_nodes = !ranks.within_one_node(),
+                                                      .nccl_version = lowest(nccl::version()),
+                                                      .driver_version = lowest(cuda::driver_version())});
+    if (!choice.why_off.empty() && context.control->rank() == 0)
+        spdlog::info("no CUDA graphs: {}", choice.why_off);
+    config::JobConfig with_choice = config;
+    if (config.compile.graphs == Switch::Auto)
+        with_choice.compile.graphs = choice.on ? Switch::On : Switch::Off;
+    return with_choice;
+}
+
+}  // namespace argosy::setup

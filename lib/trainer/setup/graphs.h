@@ -1,0 +1,37 @@
+// Whether a run records forward and backward as CUDA graphs (compile.graphs).
+//
+// A rank sends and receives through communicators of their own. NCCL must start their operations in the order
+// of the launches, and let them run at the same time. In a recording older versions run one after the other
+// (nccl::runs_recorded_at_once()): if two neighbours receive before they send, both wait for ever.
+#pragma once
+
+#include <string>
+
+#include "config/job_config.h"
+#include "mpi/comm.h"
+#include "setup/rank_context.h"
+
+namespace argosy::setup {
+
+/// What decides beside the configuration, the same on all ranks.
+struct GraphFacts {
+    bool several_nodes = false;
+    int nccl_version = 0, driver_version = 0;  // the lowest of all ranks
+};
+
+struct GraphChoice {
+    bool on = false;
+    std::string why_off = {};  // if the choice was "auto", and the configuration has a use for graphs
+};
+
+/// "auto" is off with a pipeline or on several nodes, where graphs were not tried, and where messages in
+/// graphs would hang. In that case "true" throws UserError.
+GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts);
+
+/// COLLECTIVE over `ranks`, those of the context: the configuration of a run on GPUs with the choice in place
+/// of "auto". Rank 0 logs why graphs are off. Throws as choose_graphs(). On processors, the same
+/// configuration.
+config::JobConfig with_graphs_chosen(const config::JobConfig& config, const mpi::Comm& ranks,
+                                     const RankContext& context);
+
+}  // namespace argosy::setup
