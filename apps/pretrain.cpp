@@ -163,7 +163,7 @@ struct Run {
 
     static std::optional<observe::StepMetrics::Scores> scores_of(const train::StepResult& result) {
         if (!result.scores) return {};
-        return observe::StepMetrics::Scores{result.scores->bound, result.scores->num_too_large};
+        return observe::StepMetrics::Scores{result.scores->largest, result.scores->num_too_large};
     }
 
     std::vector<observe::TaskMetrics> evaluate() {

@@ -200,7 +200,7 @@ TEST(JsonLine, HasTheScoresIfTheyAreClipped) {
     EXPECT_FALSE(json::parse(json_line(metrics, sample_job())).contains("attention_scores"));
     metrics.scores = {112.5, 3};
     const std::string text = json_line(metrics, sample_job());
-    EXPECT_TRUE(text.ends_with(R"("attention_scores":{"bound":112.5,"heads_too_large":3}})")) << text;
+    EXPECT_TRUE(text.ends_with(R"("attention_scores":{"largest":112.5,"heads_too_large":3}})")) << text;
 }
 
 TEST(JsonLine, SaysIfUtilisationIsUnknownOrMeasured) {

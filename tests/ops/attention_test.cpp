@@ -1,8 +1,10 @@
 #include "ops/attention.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/stack.h>
@@ -12,6 +14,7 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -73,6 +76,38 @@ at::Tensor plain_attention(const std::vector<at::Tensor>& in, const Case& c, con
         .transpose(1, 2)
         .reshape({c.sequences * c.seq_len, c.heads * c.head_dim});
 }
+
+/// Watches scores above the mean of the heads' largest ones, or above `threshold`, and compares them with
+/// those of the reference.
+class Watched {
+  public:
+    Watched(const std::vector<at::Tensor>& in, const Case& c, const at::Tensor& hidden,
+            std::optional<double> threshold = {})
+        : type_(accumulation_type(in[0].scalar_type())),
+          largest_(plain_scores(in[0].cpu().to(at::kDouble), in[1].cpu().to(at::kDouble), c, hidden.cpu())
+                       .amax({0, 2, 3})),
+          threshold_(threshold.value_or(std::max(0.0, largest_.mean().item<double>()))) {}
+
+    ScoreWatch watch() {
+        found_ = at::full({largest_.numel()}, kNone, placed(type_));
+        return {found_, threshold_};
+    }
+    /// A head without scores above the threshold keeps what it had.
+    void expect_found() const {
+        const at::Tensor expected = largest_.masked_fill(largest_.le(threshold_), kNone),
+                         found = found_.cpu().to(at::kDouble);
+        const double tolerance = type_ == at::kDouble ? 1e-13 : 1e-6;
+        EXPECT_TRUE(at::allclose(found, expected, tolerance, /*atol=*/tolerance)) << found << expected;
+    }
+    double largest() const { return largest_.max().item<double>(); }
+
+  private:
+    static constexpr double kNone = -std::numeric_limits<double>::infinity();
+
+    at::ScalarType type_;
+    at::Tensor largest_, found_;  // [heads]
+    double threshold_;
+};
 
 /// The reference rotation of every head of x [tokens, heads * head_dim], in fp64.
 at::Tensor rotated(const at::Tensor& x, const Case& c) {
@@ -145,6 +180,54 @@ class AttentionTest : public OpsTest {
         return offsets_of_documents({c.sequences, q_len, c.heads, c.kv_heads, c.head_dim}, positions);
     }
 
+    /// The keys that each query does not see: [seq_len, seq_len], with documents [sequences, 1, seq_len,
+    /// seq_len].
+    static at::Tensor hidden_keys(const Case& c, const at::Tensor& positions, int64_t window) {
+        const at::Tensor places = at::arange(c.seq_len, at::kLong);
+        const at::Tensor distance = places.unsqueeze(1) - places;
+        const at::Tensor hidden = distance.lt(0).logical_or(distance.ge(window));
+        if (!positions.defined()) return hidden;
+        return hidden.logical_or(distance.gt(positions.cpu().view({c.sequences, 1, c.seq_len, 1})));
+    }
+
+    /// Some tokens of every sequence, as rows.
+    static at::Tensor tokens_of(const at::Tensor& x, const Case& c, int64_t begin, int64_t size) {
+        return x.view({c.sequences, c.seq_len, -1}).narrow(1, begin, size).reshape({c.sequences * size, -1});
+    }
+
+    /// The largest scores with documents and a window, of whole sequences and of each half of the queries
+    /// with each half of the keys. The first key of a sequence is large, but queries that see it are 0, so
+    /// that it counts only where a mask is ignored.
+    void check_largest_of_masks(const Case& c, const at::Tensor& positions, int64_t window) {
+        SCOPED_TRACE(describe(c) + (positions.defined() ? " documents" : "") + " window " +
+                     std::to_string(window));
+        const at::Tensor hidden = hidden_keys(c, positions, window);
+        const std::vector<at::Tensor> in = inputs(c);
+        const at::Tensor is_blind = hidden.expand({c.sequences, 1, c.seq_len, c.seq_len}).select(3, 0);
+        in[0].mul_(is_blind.reshape({-1, 1}).to(in[0].device()));
+        in[1].view({c.sequences, c.seq_len, -1}).select(1, 0).mul_(50);
+        Watched watched(in, c, hidden);
+        auto shape = AttentionShape::of_whole_sequences(c.sequences, c.seq_len, c.head_dim, window);
+        shape.document_offsets = offsets_of_documents(c, positions);
+        shape.watch = watched.watch();
+        attention(in[0], in[1], in[2], shape, positions);
+        watched.expect_found();
+        shape.watch = watched.watch();
+        const int64_t half = c.seq_len / 2, rest = c.seq_len - half;
+        for (const auto& [query, q_len] : {std::pair{int64_t{0}, half}, {half, rest}}) {
+            const at::Tensor own =
+                positions.defined() ? tokens_of(positions, c, query, q_len).flatten() : positions;
+            for (const auto& [key, k_len] : {std::pair{int64_t{0}, half}, {half, rest}}) {
+                AttentionShape of_part = shape;
+                of_part.q_len = q_len, of_part.k_len = k_len, of_part.q_offset = query - key;
+                of_part.document_offsets = offsets_of_part(c, own, q_len);
+                attention_part(tokens_of(in[0], c, query, q_len), tokens_of(in[1], c, key, k_len),
+                               tokens_of(in[2], c, key, k_len), of_part, own);
+            }
+        }
+        watched.expect_found();
+    }
+
     /// Attention with documents and a window against the reference: whole sequences, then the same from parts
     /// of the queries and of the keys, as context parallelism computes it.
     void check_masks(const Case& c, const at::Tensor& positions, int64_t window, Forward forward = attention,
@@ -152,12 +235,7 @@ class AttentionTest : public OpsTest {
         SCOPED_TRACE(describe(c) + (positions.defined() ? " documents" : "") + " window " +
                      std::to_string(window));
         // 1. the reference
-        const at::Tensor places = at::arange(c.seq_len, at::kLong);
-        const at::Tensor distance = places.unsqueeze(1) - places;
-        at::Tensor hidden = distance.lt(0).logical_or(distance.ge(window));
-        if (positions.defined()) {
-            hidden = hidden.logical_or(distance.gt(positions.cpu().view({c.sequences, 1, c.seq_len, 1})));
-        }
+        const at::Tensor hidden = hidden_keys(c, positions, window);
         const std::vector<at::Tensor> in = inputs(c);
         const Differentiated oracle =
             differentiate([&](const auto& x) { return plain_attention(x, c, hidden.clone()); },
@@ -174,9 +252,7 @@ class AttentionTest : public OpsTest {
         // 3. each half of the queries with each half of the keys
         const int64_t half = c.seq_len / 2;
         const auto part = [&](const at::Tensor& x, int64_t begin, int64_t size) {
-            return x.view({c.sequences, c.seq_len, -1})
-                .narrow(1, begin, size)
-                .reshape({c.sequences * size, -1});
+            return tokens_of(x, c, begin, size);
         };
         // Sums in fp64: each part is rounded, and no sum of parts.
         const at::Tensor sum_k = at::zeros_like(in[1], at::kDouble),
@@ -397,6 +473,45 @@ TEST_P(AttentionTest, LogSumExpIsThatOfTheScores) {
         const at::Tensor expected = scores.logsumexp(-1);  // cuDNN's has a trailing dim of 1
         EXPECT_TRUE(close(actual.view(expected.sizes()), expected, GetParam().tolerance)) << describe(c);
     }
+}
+
+// Thresholds near the largest score, and below all; log-sum-exps above the threshold whose scores are not.
+TEST_P(AttentionTest, LargestScoresAreExactAboveTheThreshold) {
+    for (const Case& c : {kCases[0], kCases[1], kCases[2], kCases[3], kCases[4], kEdges[2], kEdges[8]}) {
+        const std::vector<at::Tensor> in = inputs(c);
+        const at::Tensor hidden = later_keys(c, at::kCPU);
+        const double largest = Watched(in, c, hidden, 0).largest();
+        for (const double threshold : {0.0, 0.999 * largest, 1.001 * largest, 100.0}) {
+            SCOPED_TRACE(describe(c) + " above " + std::to_string(threshold));
+            Watched watched(in, c, hidden, std::max(0.0, threshold));
+            AttentionShape shape = whole(c);
+            shape.watch = watched.watch();
+            attention(in[0], in[1], in[2], shape);
+            watched.expect_found();
+        }
+    }
+}
+
+TEST_P(AttentionTest, LargestScoresAreThoseOfVisibleKeys) {
+    for (const Case& c : {Case{2, 20, 2, 1, 8}, Case{2, 131, 4, 2, 16}}) {
+        for (const int64_t window : {kNoWindow, int64_t{5}}) {
+            check_largest_of_masks(c, positions_of_documents(c), window);
+        }
+        check_largest_of_masks(c, {}, 5);
+    }
+}
+
+// A larger score of an earlier microbatch stays. Queries and keys are columns of one matrix.
+TEST_P(AttentionTest, LargestScoresOnlyRise) {
+    const Case c{2, 40, 4, 2, 8};
+    const at::Tensor qkv = normal({c.sequences * c.seq_len, (c.heads + 2 * c.kv_heads) * c.head_dim});
+    const Columns in(qkv, c);
+    Watched watched({in.q.contiguous(), in.k.contiguous()}, c, later_keys(c, at::kCPU), 0);
+    AttentionShape shape = whole(c);
+    shape.watch = watched.watch();
+    attention(in.q, in.k, in.v, shape);
+    attention(in.q / 2, in.k, in.v, shape);
+    watched.expect_found();
 }
 
 // Scores in the thousands: each query attends to one key only, and the gradients of q and k vanish.

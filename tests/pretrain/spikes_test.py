@@ -96,7 +96,7 @@ class Spikes(run.PretrainTest):
         for step in self.steps_of(2, **self.settings(training__steps=2, optimizer__qk_clip=20)):
             scores = step["attention_scores"]
             self.assertEqual(scores["heads_too_large"], 0)
-            self.assertAlmostEqual(scores["bound"], math.log(SEQ_LEN), delta=1)  # scores begin near 0
+            self.assertAlmostEqual(scores["largest"], math.log(SEQ_LEN), delta=1)  # scores begin near 0
             norms = step["layer_grad_norms"]
             self.assertEqual(list(norms), ["embedding", "layers.0", "layers.1", "layers.2", "layers.3", "head"])
             whole = sum(norm**2 for norm in norms.values())**0.5

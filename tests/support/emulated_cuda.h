@@ -130,10 +130,12 @@ inline float __fdividef(float a, float b) {
     const float size = fabsf(b);
     return size > 0x1p126F && size <= 0x1.fffffep127F ? a * 0.0F : a / b;
 }
+inline int __float_as_int(float x) { return std::bit_cast<int>(x); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
-inline unsigned atomicMax(unsigned* at, unsigned x) {
-    const unsigned before = *at;
+template <class Number>
+Number atomicMax(Number* at, std::type_identity_t<Number> x) {
+    const Number before = *at;
     *at = std::max(before, x);
     return before;
 }
@@ -145,3 +147,4 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned bytes) {
     return result;
 }
 inline int __popc(unsigned x) { return std::popcount(x); }
+inline int __ffs(int x) { return x == 0 ? 0 : std::countr_zero(static_cast<unsigned>(x)) + 1; }

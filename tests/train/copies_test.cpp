@@ -132,7 +132,7 @@ void expect_copies_of_the_owner(TinyRun& run) {
 
 /// So low that it acts on heads whose scores are small, of models without QK-norm.
 std::optional<double> qk_clip_of(const std::string& family) {
-    return family == "qwen2" ? std::optional(2.5) : std::nullopt;
+    return family == "qwen2" ? std::optional(0.05) : std::nullopt;
 }
 
 void expect_equal_copies(comm::Communicator& ranks) {

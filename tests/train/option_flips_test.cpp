@@ -26,7 +26,7 @@ std::set<std::string> names_of_options() {
     [[maybe_unused]] const auto& [spec, model, stage_layers, schedule, own_schedule, own_schedule_path,
                                   reshard, recompute, num_microbatches, executor, step] = options;
     [[maybe_unused]] const auto& [precision, casts, tensor, context, seq_len, microbatch_size, seed,
-                                  watches_scores] = model;
+                                  score_threshold] = model;
     [[maybe_unused]] const auto& [graphs, take_softmax_sums, observer, launch_observer] = executor;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
     [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
@@ -66,7 +66,7 @@ std::set<std::string> names_of_options() {
             "decay_all_parameters",
             "groups",
             "unit_grad_norms",
-            "watches_scores",
+            "score_threshold",
             "qk_clip",
             "beta1",
             "beta2",
@@ -175,7 +175,7 @@ std::vector<Flip> flips() {
          },
          kArithmetic},
         {"unit_grad_norms", kShard, [](auto& o) { o.step.unit_grad_norms = true; }},
-        {"watches_scores", kOne, [](auto& o) { o.model.watches_scores = true; }},
+        {"score_threshold", kOne, [](auto& o) { o.model.score_threshold = 100; }},
         {"qk_clip", kShard, [](auto& o) { o.step.qk_clip = 100; }},
         {"beta1", kOne, [](auto& o) { o.step.adamw.beta1 = 0.5; }, kArithmetic},
         {"beta2", kOne, [](auto& o) { o.step.adamw.beta2 = 0.5; }, kArithmetic},

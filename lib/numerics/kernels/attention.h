@@ -87,6 +87,18 @@ struct Attention {
     TokenRows<float> wide_y = {};  // unless data is null: gets y, which is then not rounded to T
 };
 
+/// The largest scores above a threshold: raises largest[h] to the largest score of query head h over all
+/// sequences, if that is above the threshold. ops/largest_scores.cpp has the loop for processors.
+template <class T, class Sum = float>
+struct LargestScores {
+    int64_t num_sequences, num_key_heads;
+    AttentionShape shape;     // of each sequence; `positions` are those of all queries, in order
+    TokenRows<const T> q, k;  // all sequences and heads
+    const Sum* log_sum_exp;   // [num_sequences, query heads, num_queries]
+    Sum threshold;            // at least 0
+    Sum* largest;             // [query heads]
+};
+
 /// Memory that the parts of a group share in the backward pass, for each head and block of queries:
 /// [num_heads, num_query_blocks()].
 struct SharedSums {

@@ -13,6 +13,7 @@
 #include <span>
 #include <type_traits>
 
+#include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/float8.h"
@@ -36,6 +37,7 @@ struct GpuTypedKernels {
     void (*embedding_gradient)(const EmbeddingGradient<T>&, const int64_t* positions, GpuStream);
     void (*widen)(const Widen<T>&, GpuStream);
     void (*narrow)(const Narrow<T>&, GpuStream);
+    void (*largest_scores)(const LargestScores<T>&, GpuStream);  // no CPU kernel
     /// The CPU kernel's bits, except in NaNs. REQUIRES: `largest` is 0 everywhere.
     void (*largest_magnitudes)(const LargestMagnitudes<T>&, GpuStream);
     /// The CPU kernel's bits, except in NaNs. Either result may be null; x is read once.

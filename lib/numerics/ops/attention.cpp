@@ -8,6 +8,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logaddexp.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <limits>
@@ -16,6 +18,7 @@
 #include "ops/cpu_attention.h"
 #include "ops/gpu_attention.h"
 #include "ops/kernel_calls.h"
+#include "ops/largest_scores.h"
 #include "ops/numerics.h"
 #include "ops/planned_gpu.h"
 #include "ops/work.h"
@@ -180,15 +183,36 @@ AttentionOutput with_output_type(AttentionOutput output, at::ScalarType y_type) 
     return output;
 }
 
-/// attention() with y in `y_type`: that of q, or the accumulation type.
-AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                       const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
+AttentionOutput unwatched(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                          const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
     const bool composes = is_composed(q, shape, positions);
     note_attention(WorkKind::Attention, q, k, shape, composes);
     if (composes) return composed_forward(q, k, v, shape, positions, y_type);
     if (counts_as_gpu(q)) return with_output_type(gpu_attention(q, k, v, shape, positions), y_type);
     if (!has_kernels(q)) return with_output_type(plain_forward(q, k, v, shape), y_type);
     return cpu_attention(q, k, v, shape, positions, y_type);
+}
+
+/// raise_largest_scores() in fp64 on a GPU, where no kernel does that.
+void raise_composed(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
+                    const at::Tensor& positions) {
+    const auto split = [&](const at::Tensor& x) { return by_key_head(x, shape, k.size(1) / shape.head_dim); };
+    const at::Tensor of_heads = masked_scores(split(q), split(k), shape, positions).amax({0, 3, 4}).flatten();
+    at::Tensor largest = shape.watch.largest;
+    at::maximum_out(largest, largest, at::where(of_heads.le(shape.watch.threshold), largest, of_heads));
+}
+
+/// attention() with y in `y_type`: that of q, or the accumulation type.
+AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                       const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
+    AttentionOutput output = unwatched(q, k, v, shape, positions, y_type);
+    if (!shape.watch.largest.defined()) return output;
+    if (counts_as_gpu(q) && q.scalar_type() == at::kDouble) {
+        raise_composed(q, k, shape, positions);
+    } else {
+        raise_largest_scores(q, k, output.log_sum_exp, shape, positions);
+    }
+    return output;
 }
 
 }  // namespace

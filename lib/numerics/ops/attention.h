@@ -14,6 +14,12 @@ namespace argosy::ops {
 
 using kernels::kNoWindow;
 
+/// Where attention leaves the largest scores of its heads.
+struct ScoreWatch {
+    at::Tensor largest = {};  // [heads], accumulation type; undefined: nobody asks for them
+    double threshold = 0;     // at least 0: smaller scores do not count (ops/largest_scores.h)
+};
+
 /// The queries and keys of each sequence. Both may be a part of it: query i is at the place of key
 /// q_offset + i, which may be outside of the keys. A query sees the keys from its own place back to the
 /// beginning of its document, and at most `window` of them.
@@ -25,10 +31,11 @@ struct AttentionShape {
     /// (ops/documents.h): document_offsets() of whole sequences, document_offsets_of_part() of the queries if
     /// they are a part.
     at::Tensor document_offsets = {};
+    ScoreWatch watch = {};  // of the forward pass
 
     static AttentionShape of_whole_sequences(int64_t num_sequences, int64_t seq_len, int64_t head_dim,
                                              int64_t window = kNoWindow) {
-        return {num_sequences, seq_len, seq_len, head_dim, 0, window, {}};
+        return {num_sequences, seq_len, seq_len, head_dim, 0, window, {}, {}};
     }
     /// The factor of the scores.
     double scale() const { return 1 / std::sqrt(static_cast<double>(head_dim)); }

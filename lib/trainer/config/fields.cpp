@@ -52,7 +52,7 @@ std::vector<Section> make_schema() {
                      "Factors of lr, or own weight_decay, by a part of names; the first that fits counts. "
                      "[[optimizer.groups]]"),
                  key("qk_clip", &Optimizer::qk_clip, at_least(20),
-                     "Limit of attention scores: the update of a step with larger ones shrinks wq and wk "
+                     "Limit of the largest attention score: an update after larger ones shrinks wq and wk "
                      "(MuonClip: 100).",
                      "no limit"),
                  key("muon_momentum", &Optimizer::muon_momentum, within_below(0, 1),

@@ -197,7 +197,7 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         line["compute_kinds_ms"] = kinds_object(*metrics.times.compute_kinds_ms);
     if (!metrics.layer_grad_norms.empty()) line["layer_grad_norms"] = norm_object(metrics.layer_grad_norms);
     if (metrics.scores) {
-        line["attention_scores"] = {{"bound", metrics.scores->bound},
+        line["attention_scores"] = {{"largest", metrics.scores->largest},
                                     {"heads_too_large", metrics.scores->num_too_large}};
     }
     if (metrics.validation) {

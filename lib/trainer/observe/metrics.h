@@ -80,10 +80,10 @@ struct StepMetrics {
     /// Gradient norms by unit ("embedding", "layers.0", ..., "head": the final norm, and the output unless
     /// tied), before clipping; empty unless requested. The sum of their squares is grad_norm squared.
     std::vector<std::pair<std::string, double>> layer_grad_norms = {};
-    /// At least the largest attention score, and the number of heads for which that is above
-    /// optimizer.qk_clip; only with that key.
+    /// The largest attention score if it is above optimizer.qk_clip, else a bound of it that is at most
+    /// optimizer.qk_clip; and the number of heads with larger scores than that. Only with that key.
     struct Scores {
-        double bound = 0;
+        double largest = 0;
         int64_t num_too_large = 0;
     };
     std::optional<Scores> scores = {};
@@ -123,12 +123,12 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   validation and evaluation is in their times, not in exposed), checkpoint_stall_ms (the same as
 ///   time_ms.checkpoint), skipped_updates, memory_reserved_gib, memory_retries, compute_kinds_ms
 ///   {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; StepTimes),
-///   layer_grad_norms {unit: norm} (only if requested), attention_scores {bound, heads_too_large} (only with
-///   optimizer.qk_clip: the bound is at least the largest score, at most log(keys) above it),
-///   validation_loss, validation_perplexity (its exponential), validation_tokens (only of steps after which
-///   the run was validated), evaluation {task: {metric: value, metric_stderr: value}} (only of steps after
-///   which tasks were evaluated; metric_stderr only if the metric has a standard error), efficiency
-///   (tokens_per_second over the median of metrics.baseline; only with a baseline)
+///   layer_grad_norms {unit: norm} (only if requested), attention_scores {largest, heads_too_large} (only
+///   with optimizer.qk_clip: the largest score if it is above that, else a bound of it up to that; the heads
+///   with scores above that), validation_loss, validation_perplexity (its exponential), validation_tokens
+///   (only of steps after which the run was validated), evaluation {task: {metric: value, metric_stderr:
+///   value}} (only of steps after which tasks were evaluated; metric_stderr only if the metric has a standard
+///   error), efficiency (tokens_per_second over the median of metrics.baseline; only with a baseline)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
 /// peak, and on a CPU memory_reserved_gib and memory_retries.
 std::string json_line(const StepMetrics& metrics, const JobFigures& job);

@@ -102,7 +102,7 @@ std::vector<Scalar> tensorboard_scalars(const StepWindow& window, const JobFigur
     const StepMetrics& newest = window.newest;
     std::vector<Scalar> scalars = {
         {"loss_metrics/global_avg_loss", newest.loss}, {"grad_norm", newest.grad_norm}, {"lr", newest.lr}};
-    if (newest.scores) scalars.push_back({"attention_scores/bound", newest.scores->bound});
+    if (newest.scores) scalars.push_back({"attention_scores/largest", newest.scores->largest});
     add_rates(scalars, window, job);
     add_times(scalars, window);
     scalars.push_back({"memory/max_active(GiB)", gibibytes(window.peak_bytes)});

@@ -40,7 +40,7 @@ std::string start_event(EventTime time);
 std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars);
 
 /// Returns the scalars of one point. Values of the newest step: loss_metrics/global_avg_loss, grad_norm, lr,
-/// and with optimizer.qk_clip attention_scores/bound.
+/// and with optimizer.qk_clip attention_scores/largest.
 /// Means over the steps since the previous point:
 ///   throughput(tps)                  tokens per second and device
 ///   tflops, mfu(%)                   model TFLOP/s of a device, and their share of its peak, by the

@@ -76,9 +76,10 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
       context_(make_context_axis(options.context, mesh, options.seq_len)) {
     ARGOSY_CHECK(!precision_.bf16_gradients || precision_.reduce == at::kFloat,
                  "gradients in bf16 with sums over ranks in {}", toString(precision_.reduce));
-    if (options.watches_scores) {
+    if (options.score_threshold) {
         const auto type = ops::accumulation_type(options.precision.compute);
-        score_bounds_ = at::empty({spec.num_layers, spec.num_heads}, at::TensorOptions(device_).dtype(type));
+        scores_ = {at::empty({spec.num_layers, spec.num_heads}, at::TensorOptions(device_).dtype(type)),
+                   *options.score_threshold};
         reset_scores(*this);
     }
     matrix_parts_ = open_groups(placement, mesh, use, casts_.gather);
@@ -101,10 +102,11 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
 
 /// The attention of a layer, watched if the scores are.
 const model::ContextAxis& ParallelModel::context_of(int64_t layer, const comm::Mesh& mesh) {
-    if (!score_bounds_.defined()) return *context_;
+    if (!scores_.largest.defined()) return *context_;
     const int64_t heads = spec_.num_heads / mesh.degree(layout::Axis::Tensor);  // of each tensor rank
     const int64_t first = heads * mesh.coordinate(layout::Axis::Tensor);
-    return watched_.emplace_back(*context_, score_bounds_[layer].narrow(0, first, heads));
+    const ops::ScoreWatch watch = {scores_.largest[layer].narrow(0, first, heads), scores_.threshold};
+    return watched_.emplace_back(*context_, watch);
 }
 
 Stage& ParallelModel::stage(int number) {
@@ -188,7 +190,8 @@ void reset_gradients(ParallelModel& model) {
 }
 
 void reset_scores(ParallelModel& model) {
-    if (model.score_bounds().defined()) model.score_bounds().fill_(-std::numeric_limits<double>::infinity());
+    const at::Tensor& largest = model.largest_scores();
+    if (largest.defined()) largest.fill_(-std::numeric_limits<double>::infinity());
 }
 
 at::Tensor owned_squared_norms(ParallelModel& model) {

@@ -43,9 +43,9 @@ struct ModelOptions {
     TensorOptions tensor = {};
     ContextOptions context = {};
     int64_t seq_len = 0;
-    int64_t microbatch_size = 1;  // sequences
-    uint64_t seed = 0;            // of the initial weights
-    bool watches_scores = false;  // of attention, for ParallelModel::score_bounds()
+    int64_t microbatch_size = 1;                 // sequences
+    uint64_t seed = 0;                           // of the initial weights
+    std::optional<double> score_threshold = {};  // of ParallelModel::largest_scores(); none: not watched
 };
 
 /// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.
@@ -66,9 +66,9 @@ class ParallelModel {
     /// tied table (layout::owns), the table's unit is the embedding.
     const std::vector<int>& parameter_units() const { return parameter_units_; }
     const Precision& precision() const { return precision_; }
-    /// Bounds of the scores since the last reset_scores(): [layers, heads] of the whole model, -infinity for
-    /// those of other ranks. Undefined unless ModelOptions asks for them.
-    const at::Tensor& score_bounds() const { return score_bounds_; }
+    /// Of attention since the last reset_scores(), exact above the threshold (parallel/watched_attention.h):
+    /// [layers, heads] of the whole model, -infinity for those of other ranks. Undefined without a threshold.
+    const at::Tensor& largest_scores() const { return scores_.largest; }
 
     /// COLLECTIVE: casts the weights that are kept in float8, with scales of the whole matrices from one
     /// reduction over the ranks. Called after each change of master weights.
@@ -95,7 +95,7 @@ class ParallelModel {
     ops::FirstRounding first_rounding_;
     std::unique_ptr<model::TensorAxis> axis_;
     std::unique_ptr<model::ContextAxis> context_;
-    at::Tensor score_bounds_;
+    ops::ScoreWatch scores_;
     std::deque<WatchedAttention> watched_;  // of each layer of this rank, if scores are watched
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;
     std::vector<int> parameter_units_;

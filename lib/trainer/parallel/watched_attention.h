@@ -1,9 +1,8 @@
-// Attention that keeps a bound of the scores of each head: the largest log-sum-exp of a query's scores. The
-// bound is at least the largest score, and above it by at most the logarithm of the number of keys. All
-// kernels of attention give the log-sum-exp, and it does not depend on how keys are divided among ranks.
+// Attention that keeps the largest score of each head, exact above a threshold, else a bound of it up to
+// there: S = max(largest score, min(largest log-sum-exp of a query, threshold)). S is above the threshold
+// only if a score is (ops/largest_scores.h), and does not depend on how queries and keys are divided among
+// ranks.
 #pragma once
-
-#include <ATen/core/Tensor.h>
 
 #include "model/tensor_axis.h"
 
@@ -11,10 +10,10 @@ namespace argosy::parallel {
 
 class WatchedAttention : public model::ContextAxis {
   public:
-    /// Raises `bounds` [heads of this rank], in the accumulation type, by what attention() computes.
-    /// REQUIRES: `attention` outlives this object.
-    WatchedAttention(const model::ContextAxis& attention, const at::Tensor& bounds)
-        : attention_(attention), bounds_(bounds) {}
+    /// Raises `watch.largest` [heads of this rank] to S of what attention() computes. REQUIRES: `attention`
+    /// outlives this object.
+    WatchedAttention(const model::ContextAxis& attention, const ops::ScoreWatch& watch)
+        : attention_(attention), watch_(watch) {}
 
     ops::AttentionOutput attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                                    const ops::AttentionShape& shape,
@@ -28,7 +27,7 @@ class WatchedAttention : public model::ContextAxis {
 
   private:
     const model::ContextAxis& attention_;
-    const at::Tensor bounds_;
+    const ops::ScoreWatch watch_;
 };
 
 }  // namespace argosy::parallel

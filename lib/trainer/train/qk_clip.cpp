@@ -13,15 +13,15 @@ namespace argosy::train {
 
 QkClip::QkClip(double threshold, uint64_t seed, parallel::ParallelModel& model)
     : threshold_(threshold), seed_(seed), model_(model) {
-    ARGOSY_CHECK(model.score_bounds().defined() && model.spec().qk_norm == model::QkNorm::None,
+    ARGOSY_CHECK(model.largest_scores().defined() && model.spec().qk_norm == model::QkNorm::None,
                  "QK-clip of a model whose scores are not watched, or do not follow the weights");
 }
 
-void QkClip::apply(const at::Tensor& bounds, int64_t update) {
+void QkClip::apply(const at::Tensor& largest, int64_t update) {
     // 1. a factor for each key head of each layer, which the query heads that share it have too
-    const at::Tensor largest = bounds.view({bounds.size(0), model_.spec().num_kv_heads, -1}).amax(2);
+    const at::Tensor shared = largest.view({largest.size(0), model_.spec().num_kv_heads, -1}).amax(2);
     const at::Tensor factors =
-        at::where(largest.gt(threshold_), (threshold_ / largest).sqrt(), at::ones_like(largest));
+        at::where(shared.gt(threshold_), (threshold_ / shared).sqrt(), at::ones_like(shared));
     // 2. the rows of the heads, which are in the order of the key heads in wq too
     for (size_t i = 0; i < model_.parameters().size(); ++i) {
         parallel::ShardedParameter& parameter = *model_.parameters()[i];

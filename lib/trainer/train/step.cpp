@@ -71,8 +71,8 @@ std::vector<std::pair<std::string, double>> unit_norms(const StepTotals& totals,
 
 std::optional<Scores> scores_of(const StepTotals& totals, const std::optional<QkClip>& clip) {
     if (!clip) return std::nullopt;
-    const at::Tensor& bounds = totals.score_bounds;
-    return Scores{bounds.max().item<double>(), bounds.gt(clip->threshold()).sum().item<int64_t>()};
+    const at::Tensor& largest = totals.largest_scores;
+    return Scores{largest.max().item<double>(), largest.gt(clip->threshold()).sum().item<int64_t>()};
 }
 
 /// The number itself, and any NaN as the one that prints as "nan": a NaN's sign means nothing.
@@ -137,17 +137,17 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     mesh_.world().run(
         {.kind = comm::OpKind::AllReduce, .out = totals, .in = totals, .purpose = {"loss and norm"}});
     if (qk_clip_) {
-        const at::Tensor& bounds = model_.score_bounds();
+        const at::Tensor& largest = model_.largest_scores();
         mesh_.world().run({.kind = comm::OpKind::AllReduce,
-                           .out = bounds,
-                           .in = bounds,
+                           .out = largest,
+                           .in = largest,
                            .reduction = comm::Reduction::Max,
                            .purpose = {"attention scores"}});
     }
     if (meanwhile) meanwhile();
     mesh_.world().wait_for_gpu();
     StepTotals result = totals_of(totals);
-    if (qk_clip_) result.score_bounds = on_host(model_.score_bounds()).clone();  // the next step changes them
+    if (qk_clip_) result.largest_scores = on_host(model_.largest_scores()).clone();  // the next step resets
     return result;
 }
 
@@ -164,7 +164,7 @@ StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits&
     if (within) {
         const Update update{++num_updates_, lr, gradient_factor(norm)};
         for (const auto& optimizer : optimizers_) optimizer->update(update);
-        if (qk_clip_) qk_clip_->apply(totals.score_bounds, num_updates_);
+        if (qk_clip_) qk_clip_->apply(totals.largest_scores, num_updates_);
         model_.refresh_float8();
     }
     mesh_.world().wait_for_gpu();  // otherwise the update's time would count for the next step

@@ -42,8 +42,8 @@ struct StepTotals {
     double squared_norm = 0;  // of the whole gradient
     /// Squared gradient norm of each of model::unit_names, if StepOptions asks for them.
     std::vector<double> unit_squared_norms = {};
-    /// Bounds of the attention scores, [layers, heads] on the host, if StepOptions clips them.
-    at::Tensor score_bounds = {};
+    /// ParallelModel::largest_scores() over all ranks, on the host, if StepOptions clips them.
+    at::Tensor largest_scores = {};
     bool finite() const;
 };
 
@@ -55,8 +55,8 @@ struct UpdateLimits {
 
 /// The attention scores of a step, before its update.
 struct Scores {
-    double bound = 0;           // of the largest: at most log(keys) above it
-    int64_t num_too_large = 0;  // heads whose bound is above the threshold
+    double largest = 0;         // exact above the threshold, else a bound up to it
+    int64_t num_too_large = 0;  // heads with a score above the threshold
 };
 
 struct StepResult {

@@ -106,7 +106,7 @@ StepOptions step_options(const TrainerOptions& options) {
 
 parallel::ModelOptions model_options(const TrainerOptions& options) {
     parallel::ModelOptions model = options.model;
-    model.watches_scores |= options.step.qk_clip.has_value();
+    if (options.step.qk_clip) model.score_threshold = options.step.qk_clip;
     return model;
 }
 

@@ -14,6 +14,7 @@ constexpr GpuTypedKernels<T> typed() {
             .embedding_gradient = cuda::embedding_gradient<T>,
             .widen = cuda::widen<T>,
             .narrow = cuda::narrow<T>,
+            .largest_scores = cuda::largest_scores<T>,
             .largest_magnitudes = cuda::largest_magnitudes<T>,
             .cast_to_float8 = cuda::cast_to_float8<T>,
             .cast_blocks = cuda::cast_blocks<T>,

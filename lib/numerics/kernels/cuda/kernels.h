@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/elementwise.h"
 #include "kernels/float8.h"
@@ -32,6 +33,9 @@ template <class T>
 void embedding(const Embedding<T>& args, GpuStream stream);
 template <class T>
 void embedding_gradient(const EmbeddingGradient<T>& args, const int64_t* positions, GpuStream stream);
+
+template <class T>
+void largest_scores(const LargestScores<T>& args, GpuStream stream);
 
 template <class T>
 void largest_magnitudes(const LargestMagnitudes<T>& args, GpuStream stream);
