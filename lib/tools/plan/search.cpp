@@ -122,18 +122,19 @@ class Searcher {
         return found;
     }
 
-    std::vector<JobConfig> promising() const {
-        std::vector<JobConfig> configs;
-        for (const Trial* trial : front() | std::views::take(kMaxRows)) configs.push_back(trial->config);
-        for (const Trial* trial : fastest(
-                 [&](const Trial& each) { return !each.plan->fits() && could_fit(*each.plan, given_); })) {
-            configs.push_back(trial->config);
-        }
-        for (const Trial* trial :
-             fastest([](const Trial& each) { return each.plan->fits() && has_tensor_axis(each.config); })) {
-            configs.push_back(trial->config);
-        }
-        return configs;
+    std::vector<const Trial*> promising() const {
+        std::vector<const Trial*> found;
+        const auto add_each = [&](const auto& trials) {
+            for (const Trial* trial : trials) {
+                if (std::ranges::find(found, trial) == found.end()) found.push_back(trial);
+            }
+        };
+        add_each(front() | std::views::take(kMaxRows));
+        add_each(
+            fastest([&](const Trial& each) { return !each.plan->fits() && could_fit(*each.plan, given_); }));
+        add_each(
+            fastest([](const Trial& each) { return each.plan->fits() && has_tensor_axis(each.config); }));
+        return found;
     }
 
     Candidate planned_in_full(const JobConfig& config) const {
@@ -175,23 +176,23 @@ class Searcher {
             found_.narrower.push_back(narrower("computation in bfloat16", config));
         }
         const size_t num_before = found_.narrower.size();
-        double to_beat =
-            any_fits ? found_.best.front().plan.seconds : std::numeric_limits<double>::infinity();
+        constexpr double kNever = std::numeric_limits<double>::infinity();
+        double to_beat = any_fits ? found_.best.front().plan.seconds : kNever;
+        double rough_to_beat = any_fits ? make_rough_plan(best, num_ranks_, machine_).seconds : kNever;
         for (const NumberTypes* row : narrower_) {
-            const double max_seconds = 0.99 * to_beat;
+            const double max_seconds = 0.99 * to_beat, max_rough_seconds = 0.99 * rough_to_beat;
             for (const Trial* trial : fastest([&](const Trial& each) {
-                     return each.plan->seconds < max_seconds &&
+                     return each.plan->seconds < max_rough_seconds &&
                             bytes_with(*each.plan, given_, *row) <= each.plan->room_bytes();
                  })) {
                 const JobConfig config = with_types(trial->config, *row);
-                const auto is_better = [&](const Plan& plan) {
-                    return plan.fits() && plan.seconds < max_seconds;
-                };
-                if (!is_better(make_rough_plan(config, num_ranks_, machine_))) continue;
+                const double rough_seconds = make_rough_plan(config, num_ranks_, machine_).seconds;
+                if (rough_seconds >= max_rough_seconds) continue;
                 Narrower found = narrower(row->meaning, config);
                 const Plan& plan = found.candidate.plan;
-                if (!is_better(plan)) continue;
+                if (!plan.fits() || plan.seconds >= max_seconds) continue;
                 to_beat = plan.seconds;
+                rough_to_beat = rough_seconds;
                 found_.narrower.push_back(std::move(found));
                 break;
             }
@@ -291,19 +292,27 @@ class Searcher {
         if (bases.empty()) return;
         const Plan first = make_rough_plan(bases.front(), num_ranks_, machine_);
         const double max_seconds = 0.99 * first.seconds;
-        std::vector<Narrower> gaining;
-        for (const NumberTypes* casts : product_casts(given_, machine_)) {
+        const std::vector<const NumberTypes*> casts = product_casts(given_, machine_);
+        std::vector<std::optional<Candidate>> tried(casts.size());
+        std::vector<std::string> refusals(casts.size());
+        on_threads(casts.size(), [&, &bases = bases](size_t i) {
             try {
-                auto tried = with_casts(*casts, bases, max_seconds);
-                if (!tried) continue;
-                if (tried->plan.fits() && tried->plan.seconds < max_seconds) {
-                    gaining.push_back({casts->meaning, std::move(*tried)});
-                } else {
-                    found_.reason +=
-                        fmt::format("{}: {}.\n", casts->meaning, difference(tried->plan, first, name));
-                }
+                tried[i] = with_casts(*casts[i], bases, max_seconds);
             } catch (const UserError& refusal) {
-                found_.reason += fmt::format("{}: refused: {}.\n", casts->meaning, refusal.what());
+                refusals[i] = refusal.what();
+            }
+        });
+        std::vector<Narrower> gaining;
+        for (size_t i = 0; i < casts.size(); ++i) {
+            if (!refusals[i].empty()) {
+                found_.reason += fmt::format("{}: refused: {}.\n", casts[i]->meaning, refusals[i]);
+            } else if (!tried[i]) {
+                continue;  // the first has them
+            } else if (tried[i]->plan.fits() && tried[i]->plan.seconds < max_seconds) {
+                gaining.push_back({casts[i]->meaning, *std::move(tried[i])});
+            } else {
+                found_.reason +=
+                    fmt::format("{}: {}.\n", casts[i]->meaning, difference(tried[i]->plan, first, name));
             }
         }
         std::ranges::stable_sort(gaining, {}, [](const Narrower& one) { return one.candidate.plan.seconds; });

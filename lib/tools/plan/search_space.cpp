@@ -155,23 +155,37 @@ Trial try_config(const JobConfig& config, int num_ranks, const Machine& machine)
 
 using Trials = std::vector<Trial>;
 
-/// Calls trials_of(config) for each of the configurations on several threads. The trials of all, in order.
-Trials try_all(const std::vector<JobConfig>& configs,
-               const std::function<Trials(const JobConfig&)>& trials_of) {
-    constexpr int kEnough = 16;
-    OrderedTasks<Trials> tasks(std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kEnough));
-    for (const JobConfig& config : configs) {
-        tasks.add([&trials_of, &config, path = ops::path()] {
-            const ops::OpsContext tensors(path);
-            return trials_of(config);
-        });
-    }
+/// Calls trials_of(item) for each of the items on several threads. The trials of all, in order.
+template <class Item, class TrialsOf>
+Trials try_all(const std::vector<Item>& items, const TrialsOf& trials_of) {
+    std::vector<Trials> found(items.size());
+    on_threads(items.size(), [&](size_t i) { found[i] = trials_of(items[i]); });
     Trials all;
-    while (tasks.size() > 0) std::ranges::move(tasks.take(), std::back_inserter(all));
+    for (Trials& each : found) std::ranges::move(each, std::back_inserter(all));
     return all;
 }
 
+/// The largest share of a rank's step that waits for other stages.
+double bubble_share(const Plan& plan) {
+    double largest = 0;
+    for (const RankPlan& rank : plan.ranks) largest = std::max(largest, rank.time.bubble / rank.time.total);
+    return largest;
+}
+
 }  // namespace
+
+void on_threads(size_t count, const std::function<void(size_t)>& work) {
+    constexpr int kEnough = 16;
+    OrderedTasks<bool> tasks(std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kEnough));
+    for (size_t i = 0; i < count; ++i) {
+        tasks.add([&work, i, path = ops::path()] {
+            const ops::OpsContext tensors(path);
+            work(i);
+            return true;
+        });
+    }
+    while (tasks.size() > 0) tasks.take();
+}
 
 std::vector<Trial> try_meshes(const JobConfig& given, int num_ranks, const Machine& machine) {
     const int64_t batch = global_batch(given, num_ranks);
@@ -200,9 +214,11 @@ std::vector<Trial> try_in_full(const std::vector<JobConfig>& configs, int num_ra
     });
 }
 
-std::vector<Trial> try_refinements(const std::vector<JobConfig>& configs, int num_ranks,
+std::vector<Trial> try_refinements(const std::vector<const Trial*>& promising, int num_ranks,
                                    const Machine& machine) {
-    return try_all(configs, [&](const JobConfig& config) {
+    return try_all(promising, [&](const Trial* trial) {
+        constexpr double kFewBubbles = 0.04;  // no schedule gains much
+        const JobConfig& config = trial->config;
         Trials trials;
         std::vector<JobConfig> variants = {config};
         if (machine.is_gpu && has_tensor_axis(config)) {
@@ -211,6 +227,7 @@ std::vector<Trial> try_refinements(const std::vector<JobConfig>& configs, int nu
         }
         const auto& mesh = config.parallelism;
         if (mesh.pipeline_parallel_degree == 1 || has_own_stages(mesh)) return trials;
+        if (bubble_share(*trial->plan) < kFewBubbles) return trials;
         for (JobConfig& variant : variants) {
             for (const PipelineSchedule schedule :
                  {PipelineSchedule::InterleavedOneForwardOneBackward, PipelineSchedule::ZbvZeroBubble}) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,6 +21,10 @@ struct Trial {
     std::string refusal;
 };
 
+/// Calls work(0) to work(count - 1) on several threads, each with an ops::OpsContext. Rethrows the error of
+/// the first. REQUIRES: an ops::OpsContext exists.
+void on_threads(size_t count, const std::function<void(size_t)>& work);
+
 /// Tries all meshes, with tensor and context groups inside of a node; on each of them some sizes of
 /// microbatches and all modes of recomputation, until none fits even with the narrowest number types. Plans
 /// on several threads. REQUIRES: an ops::OpsContext exists.
@@ -30,8 +35,9 @@ std::vector<Trial> try_meshes(const config::JobConfig& given, int num_ranks, con
 std::vector<Trial> try_in_full(const std::vector<config::JobConfig>& configs, int num_ranks,
                                const Machine& machine);
 
-/// Tries asynchronous tensor parallelism and other schedules in each of the configurations, likewise.
-std::vector<Trial> try_refinements(const std::vector<config::JobConfig>& configs, int num_ranks,
+/// Tries asynchronous tensor parallelism in each of the trials, and other schedules where ranks wait for
+/// other stages for 4 % of a step or more, likewise. REQUIRES: the trials have plans.
+std::vector<Trial> try_refinements(const std::vector<const Trial*>& promising, int num_ranks,
                                    const Machine& machine);
 
 bool has_tensor_axis(const config::JobConfig& config);
