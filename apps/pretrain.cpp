@@ -266,6 +266,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         setup::RankContext context(ranks, line.config, environment);
         const config::JobConfig config =
             setup::with_graphs_chosen(plan::with_overlap_chosen(line.config, ranks, context), ranks, context);
+        account.set_config(config);
         Run run{ranks, environment, config, account, context};
         return mpi::print_errors_first("pretrain", ranks, [&] {
             return account.explain_errors_of(run.trainer, [&] { return run.train(); });

@@ -13,7 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 CONFIGS = HERE.parent
 # File, GPUs, and what others measured: tokens/s a GPU, with the source.
 RUNS = (
-    ("small_256x6x16.toml", 1, "h100", "219,295 in float32, by mistake; 258,770 a GPU on two in bfloat16 (Lit-GPT)"),
+    ("small_256x6x16.toml", 1, "h100", "a plan that no run has shown; others reach an eighth: 219,295 in float32, by mistake; 258,770 a GPU on two in bfloat16 (Lit-GPT)"),
     ("wide_4096x12x32.toml", 1, "h100", "2,799 in float32; 24,158 in bfloat16 (Lit-GPT)"),
     ("qwen2.5_7b_1gpu.toml", 1, "h100", "13,850 (llmq, 1 H100, sequences of 1024); 13,996 on an H200 (this program, likewise)"),
     ("qwen2.5_7b_1node.toml", 8, "h100", ""),

@@ -50,15 +50,21 @@ class PlanTest(run.PretrainTest):
         self.assertAlmostEqual(shares["float32"], shares["bfloat16"], delta=1e-9 * shares["bfloat16"])
 
     def test_plans_of_a_search_have_their_collectives(self):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        def used():
+            return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+
+        before = used()
         done = self.ask("--json", "--gpus", 32, "--gpu", "h200", "--search", "--model.flavor", "70B",
                         training__global_batch_size=32, training__seq_len=8192)
-        searched = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        searched = used() - before
         # The same in units of one plan, which costs as much more when the machine is busy: 20 when it is not.
-        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-        self.plan("--gpus", 32, "--gpu", "h200", "--model.flavor", "70B", "--parallelism.tensor_parallel_degree", 8,
-                  training__global_batch_size=32, training__local_batch_size=8, training__seq_len=8192)
-        self.assertLess(searched / (resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before), 50)
+        costs = []
+        for _ in range(3):
+            before = used()
+            self.plan("--gpus", 32, "--gpu", "h200", "--model.flavor", "70B", "--parallelism.tensor_parallel_degree", 8,
+                      training__global_batch_size=32, training__local_batch_size=8, training__seq_len=8192)
+            costs.append(used() - before)
+        self.assertLess(searched / max(costs), 50)
         plans = [each["plan"] for each in json.loads(done.stdout)["best"]]
         rows = {plan["mesh"]: plan["ranks"][0]["tensor_collectives"] for plan in plans}
         self.assertTrue(any(" tp " in f" {mesh}" for mesh in rows), rows.keys())
@@ -211,14 +217,17 @@ class PlanTest(run.PretrainTest):
         page = (pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "configs/scaling/README.md").read_text()
         rows = re.findall(r"^\| (.*?) \| \w+ \| \d+ (\w+) \| .* ([+-]\d+) % \|$", page, re.MULTILINE)
         for kind in ("A100", "H100", "H200", "B200"):
-            held_out = {name: int(percent) for name, gpu, percent in rows if gpu == kind and "fitted" not in name}
-            unknown = [name for name in held_out if "405B float8, PP 8 1F1B" in name or "405B float8, PP 8 interleaved," in name and " of " in name]
-            known = {name: percent for name, percent in held_out.items() if name not in unknown and "tokens, CP" not in name}
-            text = self.ask("--gpus", 8, "--gpu", kind).stdout
-            number = sum(gpu == kind and "fitted" not in name and name in known for name, gpu, _ in rows)
-            self.assertRegex(text, rf"the plan of 1 |plans of {number} published runs on {kind}" if number > 1 else f"1 published run on {kind}")
-            for percent in (min(known.values()), max(known.values())):
-                self.assertIn(f"{abs(percent)} %", text, known)
+            # TorchTitan's 405B rows do not say how many microbatches there were.
+            known = [int(percent) for name, gpu, percent in rows if gpu == kind and "fitted" not in name and
+                     "tokens, CP" not in name and not (name.startswith("405B") and " of " in name)]
+            number, least, most = len(known), min(known), max(known)
+            if least < 0:
+                said = f"plans of {number} published runs on {kind} are {-least} % slower to {most} % faster"
+            else:
+                said = (f"plans of {number} published runs on {kind} are {least} to {most} % faster" if number > 1 else
+                        f"the plan of 1 published run on {kind} is {most} % faster")
+            self.assertIn(f"with the shares of other programs, {said}", self.ask("--gpus", 8, "--gpu", kind).stdout)
+        self.assertNotIn("published", self.ask("--gpu", "h100", "--product-share", 0.5).stdout)
 
     def test_launches_bound_small_steps_without_graphs(self):
         job = ["--gpu", "h100", "--gpus", 1, "--config", pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "configs/small_256x6x16.toml"]
@@ -226,6 +235,11 @@ class PlanTest(run.PretrainTest):
                     for batch in (1, 64) for graphs in ("true", "false")}
         self.assertGreater(launches[1, "false"], 3e-4)
         self.assertEqual({launches[1, "true"], launches[64, "true"], launches[64, "false"]}, {0})
+        # Runs on several nodes record no graphs unless they are told to.
+        job = ["--gpu", "h100", "--gpus", 16, "--model.flavor", "debugmodel", "--training.seq_len", 256, "--training.local_batch_size", 1]
+        many = {graphs: self.plan(*job, "--compile.graphs", graphs)["step_seconds"] for graphs in ("auto", "true", "false")}
+        self.assertEqual(many["auto"], many["false"])
+        self.assertLess(many["true"], many["auto"])
 
     def test_names_float32_and_its_factor(self):
         job = ["--gpu", "h100", "--model.flavor", "1B", "--training.mixed_precision_param"]

@@ -74,12 +74,17 @@ TEST(SimulateStep, WaitsForTheHost) {
         .compute(4, false, 0)
         .compute(0.5, true, 20);
     const RankTime time = simulate({rank})[0];
-    // Launched at 2, 4 and 24. The device ends at 2, 5, 9 and 24.
-    EXPECT_DOUBLE_EQ(time.total, 24);
+    // Launched at 2 and 4, and the update, which waits for the device, at 9 + 20. The device ends at 2, 5,
+    // 9, 29.
+    EXPECT_DOUBLE_EQ(time.total, 29);
     EXPECT_DOUBLE_EQ(time.compute, 8);
     EXPECT_DOUBLE_EQ(time.launches, 1);
-    EXPECT_DOUBLE_EQ(time.optimizer, 15);
+    EXPECT_DOUBLE_EQ(time.optimizer, 20);
     EXPECT_DOUBLE_EQ(time.sum(), time.total);
+    // The update is launched after the rest has ended: a graph's time hides none of it.
+    Trace graph;
+    graph.compute(100).compute(0.5, true, 20).compute(0.5, true, 1);
+    EXPECT_DOUBLE_EQ(simulate({graph})[0].total, 121);
 }
 
 TEST(SimulateStep, RunsTheLaunchesOfAGroupOneAfterAnother) {

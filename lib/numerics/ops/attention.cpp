@@ -193,7 +193,8 @@ AttentionOutput unwatched(const at::Tensor& q, const at::Tensor& k, const at::Te
     return cpu_attention(q, k, v, shape, positions, y_type);
 }
 
-/// raise_largest_scores() in fp64 on a GPU, where no kernel does that.
+/// raise_largest_scores() where no kernel does that or is wanted: in fp64 on a GPU, and by LibTorch's
+/// operations.
 void raise_composed(const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
                     const at::Tensor& positions) {
     const auto split = [&](const at::Tensor& x) { return by_key_head(x, shape, k.size(1) / shape.head_dim); };
@@ -207,7 +208,8 @@ AttentionOutput attend(const at::Tensor& q, const at::Tensor& k, const at::Tenso
                        const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
     AttentionOutput output = unwatched(q, k, v, shape, positions, y_type);
     if (!shape.watch.largest.defined()) return output;
-    if (counts_as_gpu(q) && q.scalar_type() == at::kDouble) {
+    const bool has_kernel = !counts_as_gpu(q) || q.scalar_type() != at::kDouble;
+    if (!has_kernel || path() == Path::Plain) {
         raise_composed(q, k, shape, positions);
     } else {
         raise_largest_scores(q, k, output.log_sum_exp, shape, positions);

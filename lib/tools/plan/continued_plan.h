@@ -6,8 +6,9 @@
 
 namespace argosy::plan {
 
-/// Continues the line from `first` through `second` by `factor` times their distance. What is no number stays
-/// that of `second`. REQUIRES: plans of the same ranks.
+/// Continues the line from `first` through `second` by `factor` times their distance. What does not grow with
+/// layers or microbatches (texts, memory shared on a node) stays that of `second`. REQUIRES: plans of the
+/// same ranks.
 Plan continued(Plan second, const Plan& first, double factor);
 
 }  // namespace argosy::plan

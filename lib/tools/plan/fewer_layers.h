@@ -21,9 +21,9 @@ FewerLayers fewer_layers(const train::TrainerOptions& options);
 /// Removes `count` layers of each stage.
 void remove_layers(train::TrainerOptions& options, int64_t count);
 
-/// Leaves the stages of the first and the last pipeline rank, and in between those of the one with the most
-/// layers and of one with as many as most have, again and again. REQUIRES: the ranks run equally many stages,
-/// and two or more are kept.
+/// Leaves the stages of the first and the last pipeline rank. The second kept rank gets those of the inner
+/// rank with the most layers, all others those of an inner rank of median depth. REQUIRES: the ranks run
+/// equally many stages, and two or more are kept.
 void keep_stages(train::TrainerOptions& options, int num_pipeline_ranks, int num_kept_ranks);
 
 }  // namespace argosy::plan

@@ -26,7 +26,8 @@ struct Sheet {
     int capability, multiprocessors;
     double watts;
     double float8_tflops, narrow_tflops, fp32_tflops, fp64_tflops;
-    double sustained_tflops;  // of bf16 products for many seconds at `watts`
+    double sustained_tflops,
+        best_tflops;  // of bf16 products at `watts`: for many seconds, and of short loops
     double memory_gb, memory_gib, memory_gb_per_second, nvlink_gb_per_second, pcie_gb_per_second,
         network_gb_per_second;
     const char* compared;  // with published runs: the table of configs/scaling/README.md
@@ -35,10 +36,10 @@ struct Sheet {
 // Products take the time of those that a GPU sustains, times a share which is a property of a program, the
 // same for products of all sizes and on all kinds of GPUs.
 //
-// Sustained: 680 TFLOP/s on one H200 at 700 W (tests/gpu/results/; H100 is taken to be equal), 267.9 on A100
-// at 400 W (stas00/ml-engineering, the best of all sizes). Its 1745 on B200 and 794.5 on H100 are of short
-// loops: B200 is taken to keep as much of it as H100. L40S and RTX 4090 are taken to keep H100's share of
-// their peaks.
+// Sustained: 680 TFLOP/s on one H200 at 700 W (tests/gpu/results/; H100 is taken to be equal). Best: 267.9 on
+// A100, 794.5 on H100, 1745 on B200 (stas00/ml-engineering, short loops of the best of all sizes). A100 is
+// taken to sustain its best at its 400 W, and B200 as much of it as H100. L40S and RTX 4090 are taken to have
+// H100's shares of their peaks.
 //
 // This program's share was fitted to its speeds on one H200: Qwen2.5 0.5B, 1.5B, 3B and 7B with 1024 tokens,
 // bf16 weights and states, at 166,965, 61,062, 31,590 and 13,996 tokens/s (tests/gpu/results/): 0.7 of the
@@ -66,21 +67,23 @@ constexpr Program kPrograms[] = {
     {"torchtitan", 0.7358, "as TorchTitan's run of 8B on 8 H100"},
     {"megatron", 0.9888, "as Megatron-Bridge's run of 8B in float8 on 8 H100"},
 };
-constexpr double kH100Sustained = 680.0 / 989;  // of the peak
-constexpr const char* kNotCompared = "no published run on such a GPU was compared";
+constexpr double kSustained = 680.0 / 989, kBest = 794.5 / 989;  // of the peak of H100
+constexpr const char* kNotCompared = "no published run on such a GPU was planned";
 constexpr Sheet kSheets[] = {
-    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 80, 79.1, 2039, 300, 32, 25,
+    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 267.9, 80, 79.1, 2039, 300, 32, 25,
      "plans of 5 published runs on A100 are 7 % slower to 8 % faster"},
-    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 40, 39.4, 1555, 300, 32, 25, kNotCompared},
-    {"h100", 90, 132, 700, 1979, 989, 67, 67, 680, 80, 79.1, 3350, 450, 64, 50,
-     "plans of 8 published runs on H100 are 8 % slower to 13 % faster, with context parallelism 55 % faster"},
-    {"h200", 90, 132, 700, 1979, 989, 67, 67, 680, 141, 139.7, 4800, 450, 64, 50,
-     "plans of 2 published runs on H200 are 8 to 10 % faster"},
-    {"b200", 100, 148, 1000, 4500, 2250, 80, 40, 1745 * 680 / 794.5, 192, 178.3, 8000, 900, 64, 50,
+    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 267.9, 40, 39.4, 1555, 300, 32, 25, kNotCompared},
+    {"h100", 90, 132, 700, 1979, 989, 67, 67, 680, 794.5, 80, 79.1, 3350, 450, 64, 50,
+     "plans of 8 published runs on H100 are 8 % slower to 13 % faster, with context parallelism or unknown "
+     "microbatches up to 55 % faster"},
+    {"h200", 90, 132, 700, 1979, 989, 67, 67, 680, 794.5, 141, 139.7, 4800, 450, 64, 50,
+     "plans of 2 published runs on H200 are 8 to 9 % faster"},
+    {"b200", 100, 148, 1000, 4500, 2250, 80, 40, 1745 * 680 / 794.5, 1745, 192, 178.3, 8000, 900, 64, 50,
      "the plan of 1 published run on B200 is 10 % faster"},
-    {"l40s", 89, 142, 350, 733, 362, 91.6, 1.4, 362 * kH100Sustained, 48, 44.4, 864, 0, 32, 25, kNotCompared},
-    {"rtx4090", 89, 128, 450, 330.4, 165.2, 82.6, 1.3, 165.2 * kH100Sustained, 24, 23.5, 1008, 0, 32, 25,
+    {"l40s", 89, 142, 350, 733, 362, 91.6, 1.4, 362 * kSustained, 362 * kBest, 48, 44.4, 864, 0, 32, 25,
      kNotCompared},
+    {"rtx4090", 89, 128, 450, 330.4, 165.2, 82.6, 1.3, 165.2 * kSustained, 165.2 * kBest, 24, 23.5, 1008, 0,
+     32, 25, kNotCompared},
 };
 constexpr double kAttentionOfProduct = 0.7, kPassShare = 0.6, kLinkShare = 0.8;
 constexpr double kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
@@ -94,8 +97,9 @@ constexpr double kCollectiveBlocks = 24;
 // GPUs of one kind on one cluster differ by 8 % (arXiv 2208.11035). Taken as the whiskers of a box plot of
 // normal speeds, which are 5.4 standard deviations apart.
 constexpr double kSpreadOfGpus = 0.08 / 5.4;
-// Not measured: CUDA's context, workspaces of products, and six NCCL communicators of 24 channels that receive
-// (nccl::kChannelBytes each). A mesh of four axes has twice as many; the log of a run says what they took.
+// Not measured: CUDA's context, workspaces of products, and six NCCL communicators of 24 channels that
+// receive (nccl::kChannelBytes each). A mesh of four axes has twice as many; the log of a run says what they
+// took.
 constexpr int64_t kReservedBytes = 3 * kGibi;
 
 /// A number and the unit after it: "25GB/s". None if there is no number.
@@ -131,8 +135,9 @@ const Sheet& sheet_of(const std::string& name, std::optional<double> memory_gb) 
     if (name.starts_with("mi") && name.size() > 2 && std::isdigit(static_cast<unsigned char>(name[2])))
         throw UserError("--gpu {}: GPUs of AMD cannot run this program, which is built on CUDA and NCCL",
                         name);
-    throw UserError("--gpu {} is unknown; known are {} and {}, in any case, also with a memory as in h100:96",
-                    name, fmt::join(gpu_names(), ", "), config::PlanRequest::kCpu);
+    throw UserError(
+        "--gpu {} is unknown; known are {} and {}, in any case, also with a memory in GB, as in h100:96",
+        name, fmt::join(gpu_names(), ", "), config::PlanRequest::kCpu);
 }
 
 Link link(double bytes_per_second, double latency, const std::string& of) {
@@ -156,7 +161,8 @@ double product_share(const Sheet& sheet, const Program& program, const config::P
     if (request.power > sheet.watts)
         throw UserError("--power {}: {} has at most {} W", request.power, request.device, sheet.watts);
     const double power = request.power > 0 ? request.power / sheet.watts : 1;
-    return program.share_of_sustained * sheet.sustained_tflops / sheet.narrow_tflops * std::sqrt(power);
+    const double tflops = std::min(program.share_of_sustained * sheet.sustained_tflops, sheet.best_tflops);
+    return tflops / sheet.narrow_tflops * std::sqrt(power);
 }
 
 /// The bytes a second of "25GB/s", "3.35TB/s" or "200Gb/s".
@@ -236,7 +242,7 @@ Machine named_gpu(const config::PlanRequest& request) {
             .slowest_of_ranks = 1 + kSpreadOfGpus * expected_largest(request.num_ranks),
             .held_by_collective = kCollectiveBlocks / sheet.multiprocessors,
             .calibration = request.product_share > 0 ? "--product-share" : program.calibration,
-            .compared = sheet.compared};
+            .compared = request.product_share > 0 ? "" : sheet.compared};
 }
 
 Machine named_gpu(const std::string& name) {

@@ -67,10 +67,9 @@ struct Machine {
     Links in_node, between_nodes;
     // The shares of the peaks that are reached.
     double product_share = 1, attention_share = 1, pass_share = 1;
-    double launch_seconds = 0;  // of an operation, on its device
-    double host_seconds = 0;    // that the host takes to launch an operation which no graph holds
-    double slowest_of_ranks =
-        1;  // the time of a product on the slowest of all ranks, over that of a usual one
+    double launch_seconds = 0;      // of an operation, on its device
+    double host_seconds = 0;        // that the host takes to launch an operation which no graph holds
+    double slowest_of_ranks = 1;    // the time of a product on the slowest rank, over that of a usual one
     double held_by_collective = 0;  // the share of the multiprocessors that a collective under way holds
     std::string calibration = {};   // of a GPU: where product_share comes from
     std::string compared = {};      // of a GPU: how far plans of its kind were from published runs

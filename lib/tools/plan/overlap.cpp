@@ -33,7 +33,7 @@ OverlapChoice choose_for_device(const JobConfig& config, const setup::RankContex
                                 int ranks_per_node) {
     if (!context.device.is_cuda()) return off(kOnProcessors);
     const std::string name = cuda::describe_device(cuda::current_device()).name;
-    std::optional<Machine> machine = machine_of_gpu(name);
+    std::optional<Machine> machine = machine_of_gpu(name, context.world->size());
     if (!machine) return off(fmt::format("no plan knows {}; true in place of auto turns it on", name));
     machine->ranks_per_node = ranks_per_node;
     try {
@@ -69,7 +69,7 @@ std::string tensor_text(const Plan& plan) {
     return text;
 }
 
-std::optional<Machine> machine_of_gpu(const std::string& driver_name) {
+std::optional<Machine> machine_of_gpu(const std::string& driver_name, int num_ranks) {
     std::string words = " " + driver_name + " ";
     std::ranges::transform(words, words.begin(), [](unsigned char letter) {
         return std::isalnum(letter) ? static_cast<char>(std::tolower(letter)) : ' ';
@@ -77,7 +77,9 @@ std::optional<Machine> machine_of_gpu(const std::string& driver_name) {
     const auto has = [&](const std::string& word) { return words.find(" " + word + " ") != words.npos; };
     const double peak = observe::datasheet_peak(driver_name, at::kBFloat16).flops_per_second;
     for (const std::string& row : gpu_names()) {
-        const Machine machine = named_gpu(row);
+        config::PlanRequest request{.num_ranks = num_ranks, .device = row};
+        if (row == "a100" && has("40gb")) request.device = "a100:40";
+        const Machine machine = named_gpu(request);
         const bool is_row = has(row) && !has("pcie");
         if (is_row && std::abs(machine.narrow_flops - peak) < 1e-9 * peak) return machine;
     }

@@ -16,9 +16,9 @@ namespace argosy::plan {
 /// A table of the slowest rank for people. Empty if the mesh has no tensor axis.
 std::string tensor_text(const Plan& plan);
 
-/// The row of the table of GPUs for the driver's name of a GPU ("NVIDIA H100 80GB HBM3"). None for another
-/// product, also of the same chip, since its links differ.
-std::optional<Machine> machine_of_gpu(const std::string& driver_name);
+/// The row of the table of GPUs for the driver's name of a GPU ("NVIDIA H100 80GB HBM3"), for a job of as
+/// many. None for another product, also of the same chip, since its links differ.
+std::optional<Machine> machine_of_gpu(const std::string& driver_name, int num_ranks = 1);
 
 /// The choice between products with and without overlap, and the sentence that says it.
 struct OverlapChoice {

@@ -107,6 +107,7 @@ Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& ma
         planned.degrees[static_cast<int>(layout::Axis::Pipeline)] = part.num_pipeline_ranks;
     }
     options.num_microbatches = std::min(options.num_microbatches, part.num_microbatches);
+    options.executor.graphs = setup::uses_graphs(config, num_ranks > machine.ranks_per_node);
     Plan plan{.title = setup::model_title(config.model, options.spec),
               .mesh = mesh,
               .machine = machine,
@@ -235,7 +236,8 @@ Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machi
     constexpr int kFew = 4, kMany = 8;  // pipeline ranks that stand for more
     const int num_stages = config.parallelism.pipeline_parallel_degree;
     // Other schedules run several stages a rank, whose depths differ too much for a line.
-    if (num_stages <= kMany || !is_1f1b(config.parallelism))
+    if (num_stages <= kMany || !is_1f1b(config.parallelism) ||
+        microbatches_of_a_step(config, num_ranks) < num_stages)
         return finished(rough_plan(config, num_ranks, machine, num_stages));
     Plan longer = rough_plan(config, num_ranks, machine, kMany);
     const auto middle = longer.ranks.begin() + kFew / 2;  // the shorter one has the outer ranks

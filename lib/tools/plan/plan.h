@@ -56,9 +56,9 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 
 /// The same from one step of few microbatches, which takes less time: computation and exposed communication
 /// are extended to all of them. Deep stages and long pipelines are planned from shallow and short ones
-/// (fewer_layers.h): from more than 8 ranks in 1F1B, memory and time
-/// are within about 6 %. FLOPs and bytes are those of the few microbatches. Schedules that keep every
-/// microbatch, or name each, are planned from all microbatches.
+/// (fewer_layers.h): from more than 8 ranks in 1F1B, memory and time are within about 6 %. FLOPs and bytes
+/// are those of the few microbatches. Schedules that keep every microbatch, or name each, are planned from
+/// all.
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
 }  // namespace argosy::plan

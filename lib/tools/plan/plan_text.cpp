@@ -216,8 +216,9 @@ std::string plan_text(const Plan& plan) {
     if (plan.machine.is_gpu) {
         text += fmt::format("          products reach {:.3g} of the peak: {}\n", plan.machine.product_share,
                             plan.machine.calibration);
-        text += fmt::format("          {}; not planned: congestion, failures, slow storage\n",
-                            plan.machine.compared);
+        if (!plan.machine.compared.empty())
+            text += fmt::format("          with the shares of other programs, {}\n", plan.machine.compared);
+        text += "          not planned: congestion, failures, slow storage\n";
     }
     if (plan.machine.is_gpu && plan.peak_ratio != 1) {
         text += fmt::format(

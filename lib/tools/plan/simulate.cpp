@@ -4,6 +4,7 @@
 #include <deque>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "base/error.h"
 
@@ -54,8 +55,9 @@ class Simulation {
         };
         std::map<std::pair<std::string, int>, Lane> lanes = {};  // of each group
         double launched = 0;                                     // when the host is free again
-        std::vector<double> ends;                                // of collectives
-        std::map<int64_t, std::vector<Message>> messages = {};   // of a launch
+        bool in_update = false;
+        std::vector<double> ends;                               // of collectives
+        std::map<int64_t, std::vector<Message>> messages = {};  // of a launch
         std::map<std::tuple<std::string, int, int, int>, int64_t> num_messages = {};
     };
 
@@ -88,6 +90,9 @@ class Simulation {
         const double seconds = stretched_seconds(rank, event);
         computes += seconds;
         time.total += seconds;
+        // Before the update the host waits for the device (train/step.h).
+        if (event.is_optimizer && !std::exchange(rank.in_update, true))
+            rank.launched = std::max(rank.launched, time.total - seconds);
         rank.launched += event.host_seconds;
         const double late = std::max(0.0, rank.launched - time.total);
         (event.is_optimizer ? time.optimizer : time.launches) += late;

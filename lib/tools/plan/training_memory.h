@@ -18,6 +18,8 @@ class MemoryAccount {
   public:
     explicit MemoryAccount(const config::JobConfig& config) : config_(config) {}
     MemoryAccount(const MemoryAccount&) = delete;
+    /// The configuration with what the run chose for "auto".
+    void set_config(const config::JobConfig& config) { config_ = config; }
 
     /// Constructs the Trainer. If that fails, records the bytes that the Trainer would have held, because
     /// memory may have run out.
@@ -48,7 +50,7 @@ class MemoryAccount {
   private:
     std::string place() const;
 
-    const config::JobConfig config_;
+    config::JobConfig config_;
     std::optional<HeldBytes> planned_, held_;
     const char* phase_ = nullptr;  // null: no phase named yet
     std::optional<parallel::UnitOp> under_way_;

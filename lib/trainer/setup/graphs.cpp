@@ -48,11 +48,11 @@ GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& fac
             cuda::version_text(nccl::kMinDriverForGraphs));
     }
     if (hangs) return {.why_off = why};
-    constexpr const char* kUntried = "graphs were not tried {}; compile.graphs = true turns them on";
-    if (config.parallelism.pipeline_parallel_degree > 1)
-        return {.why_off = fmt::format(kUntried, "between stages on several GPUs")};
-    if (facts.several_nodes) return {.why_off = fmt::format(kUntried, "on several nodes")};
-    return {.on = true};
+    if (uses_graphs(config, facts.several_nodes)) return {.on = true};
+    const char* const where = config.parallelism.pipeline_parallel_degree > 1
+                                  ? "between stages on several GPUs"
+                                  : "on several nodes";
+    return {.why_off = fmt::format("graphs were not tried {}; compile.graphs = true turns them on", where)};
 }
 
 config::JobConfig with_graphs_chosen(const config::JobConfig& config, const mpi::Comm& ranks,

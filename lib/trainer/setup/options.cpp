@@ -221,10 +221,10 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
             .message_channels = comm.message_channels};
 }
 
-bool uses_graphs(const config::JobConfig& config) {
-    const bool wanted =
-        config.compile.graphs == config::Switch::On ||
-        (config.compile.graphs == config::Switch::Auto && config.parallelism.pipeline_parallel_degree == 1);
+bool uses_graphs(const config::JobConfig& config, bool several_nodes) {
+    const bool were_tried = config.parallelism.pipeline_parallel_degree == 1 && !several_nodes;
+    const bool wanted = config.compile.graphs == config::Switch::On ||
+                        (config.compile.graphs == config::Switch::Auto && were_tried);
     return config.compile.enable && wanted && !config.debug.plain_operations;
 }
 
