@@ -21,6 +21,10 @@ namespace {
 constexpr double kMaxSecondsBetweenPolls = 1, kMinSecondsBetweenPolls = 0.01;
 constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
 constexpr double kMaxSecondsOfComparison = 10;
+/// If a process ends before its thread has told rank 0 that it leaves, rank 0 takes it for dead and ends the job.
+/// On a crowded machine the thread may have to wait for its turn.
+constexpr double kSecondsToLeave = 10;
+constexpr double kSecondsOfGpuThread = 1;  // it may be blocked in the driver for ever
 /// For the polls before rank 0 learns of an error, for its own computations, and for busy machines.
 constexpr double kMoreSecondsToRootCause = 20;
 
@@ -98,18 +102,18 @@ void Watchdog::set_limit(WaitLimit limit) { state_->set_limit(limit); }
 
 Watchdog::~Watchdog() {
     leave();
-    const auto end = [this](std::thread& thread, const bool& ended) {
-        if (thread.joinable()) state_->wait_for(ended) ? thread.join() : thread.detach();
+    const auto end = [this](std::thread& thread, const bool& ended, double seconds) {
+        if (thread.joinable()) state_->wait_for(ended, seconds) ? thread.join() : thread.detach();
     };
-    end(message_thread_, state_->message_thread_ended);
-    end(gpu_thread_, state_->gpu_thread_ended);
+    end(message_thread_, state_->message_thread_ended, 0);  // leave() has waited
+    end(gpu_thread_, state_->gpu_thread_ended, kSecondsOfGpuThread);
 }
 
 void Watchdog::leave() {
     if (state_->is_leaving()) return;
     state_->set(state_->leaving);
     state_->connections.wake();
-    state_->wait_for(state_->message_thread_ended);
+    state_->wait_for(state_->message_thread_ended, kSecondsToLeave);
     if (state_->gpu) state_->gpu->block_if_ending();  // does not return if the watchdog is ending the process
 }
 

@@ -93,10 +93,10 @@ struct Watchdog::State {
         flag = true;
         changed.notify_all();
     }
-    /// Waits until `flag` is set, at most a second. Returns whether it is set.
-    bool wait_for(const bool& flag) {
+    /// Waits until `flag` is set, for at most `seconds`. Returns whether it is set.
+    bool wait_for(const bool& flag, double seconds) {
         std::unique_lock lock(mutex);
-        return changed.wait_for(lock, std::chrono::seconds(1), [&] { return flag; });
+        return changed.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return flag; });
     }
 
     const std::shared_ptr<GpuState> gpu;  // null: the rank has no operations between GPUs

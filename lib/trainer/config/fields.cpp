@@ -303,8 +303,8 @@ std::vector<Section> make_schema() {
                      "Use fused kernels and CUDA graphs; false: separate kernels and no graphs, with the "
                      "same bits."),
                  key("graphs", &Compile::graphs, any(),
-                     "GPUs: record forward and backward as CUDA graphs; auto: not with a pipeline, several "
-                     "nodes, or messages under NCCL < 2.27.3.")}),
+                     "GPUs: record forward and backward as CUDA graphs; auto: on one node, without a "
+                     "pipeline or an old NCCL.")}),
         section(
             "metrics", &JobConfig::metrics, "progress and metrics",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps between two log lines."),
