@@ -14,7 +14,7 @@ namespace argosy::ops {
 
 using kernels::kNoWindow;
 
-/// Where attention leaves the largest scores of its heads.
+/// The place where attention leaves the largest scores of its heads.
 struct ScoreWatch {
     at::Tensor largest = {};  // [heads], accumulation type; undefined: nobody asks for them
     double threshold = 0;     // at least 0: smaller scores do not count (ops/largest_scores.h)

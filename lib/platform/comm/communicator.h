@@ -121,7 +121,7 @@ class Pending {
     double* exposed_seconds_ = nullptr;
 };
 
-/// Kinds of collectives between GPUs. Those of one kind run one after the other.
+/// Kinds of collectives between GPUs. Collectives of one kind run one after the other.
 enum class Collectives { Reductions, Others, All };
 
 class Communicator {

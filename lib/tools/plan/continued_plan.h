@@ -6,8 +6,8 @@
 
 namespace argosy::plan {
 
-/// Continues the line from `first` through `second` by `factor` times their distance. What does not grow with
-/// layers or microbatches (texts, memory shared on a node) stays that of `second`. REQUIRES: plans of the
+/// Continues the line from `first` through `second` by `factor` times their distance. Texts, and memory shared on a
+/// node, stay those of `second`. REQUIRES: plans of the
 /// same ranks.
 Plan continued(Plan second, const Plan& first, double factor);
 

@@ -5,8 +5,6 @@
 #include <numeric>
 #include <utility>
 
-#include "parallel/schedule.h"
-
 namespace argosy::plan {
 namespace {
 
@@ -31,32 +29,16 @@ void remove_layers(train::TrainerOptions& options, int64_t count) {
     for (int& layers : options.stage_layers) layers -= static_cast<int>(count);
 }
 
-void keep_stages(train::TrainerOptions& options, int num_pipeline_ranks, int num_kept_ranks) {
-    std::vector<int>& layers = options.stage_layers;
-    const parallel::StageOrder order = parallel::stage_order(options.schedule);
-    const int num_stages = static_cast<int>(layers.size()), last = num_pipeline_ranks - 1;
-    const parallel::StageMap all(num_stages, num_pipeline_ranks, order),
-        kept(num_stages / num_pipeline_ranks * num_kept_ranks, num_kept_ranks, order);
-    const auto layers_of = [&](int rank) {
-        int sum = 0;
-        for (const int stage : all.stages_of(rank)) sum += layers[stage];
-        return sum;
-    };
-    std::vector<int> inner(last - 1);
-    std::iota(inner.begin(), inner.end(), 1);
-    std::ranges::stable_sort(inner, std::greater<>(), layers_of);
-    const auto source_of = [&](int kept_rank) {
-        if (kept_rank == 0) return 0;
-        if (kept_rank == num_kept_ranks - 1) return last;
-        return kept_rank == 1 ? inner.front() : inner[inner.size() / 2];
-    };
-    std::vector<int> kept_layers;
-    for (int stage = 0; stage < kept.num_stages(); ++stage) {
-        const int source = source_of(kept.rank_of(stage));
-        kept_layers.push_back(layers[all.stages_of(source)[kept.local_index(stage)]]);
-    }
-    layers = std::move(kept_layers);
-    options.spec.num_layers = std::accumulate(layers.begin(), layers.end(), int64_t{0});
+void keep_stages(train::TrainerOptions& options, int count) {
+    std::vector<int>& stages = options.stage_layers;
+    std::vector<int> inner(stages.begin() + 1, stages.end() - 1);
+    std::ranges::sort(inner, std::greater<>());
+    std::vector<int> kept(count, inner[inner.size() / 2]);
+    kept.front() = stages.front();
+    kept[1] = inner.front();
+    kept.back() = stages.back();
+    stages = std::move(kept);
+    options.spec.num_layers = std::accumulate(stages.begin(), stages.end(), int64_t{0});
 }
 
 }  // namespace argosy::plan

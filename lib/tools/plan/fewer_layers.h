@@ -12,7 +12,7 @@ namespace argosy::plan {
 struct FewerLayers {
     int64_t many = 0, few = 0;  // few: removed for the deeper one
     explicit operator bool() const { return many > 0; }
-    /// From the line of the two plans to all layers, for continued().
+    /// The factor of continued() that leads to all layers.
     double factor() const { return static_cast<double>(few) / static_cast<double>(many - few); }
 };
 /// None if the model's stages are shallow already. Layers that alternate are removed in whole periods.
@@ -21,9 +21,8 @@ FewerLayers fewer_layers(const train::TrainerOptions& options);
 /// Removes `count` layers of each stage.
 void remove_layers(train::TrainerOptions& options, int64_t count);
 
-/// Leaves the stages of the first and the last pipeline rank. The second kept rank gets those of the inner
-/// rank with the most layers, all others those of an inner rank of median depth. REQUIRES: the ranks run
-/// equally many stages, and two or more are kept.
-void keep_stages(train::TrainerOptions& options, int num_pipeline_ranks, int num_kept_ranks);
+/// Leaves `count` stages: the first and the last one, as the second one the deepest inner stage, and between
+/// them inner stages of median depth. REQUIRES: a rank has one stage, and 3 <= count <= the number of stages.
+void keep_stages(train::TrainerOptions& options, int count);
 
 }  // namespace argosy::plan

@@ -43,7 +43,7 @@ struct Sheet {
 //
 // This program's share was fitted to its speeds on one H200: Qwen2.5 0.5B, 1.5B, 3B and 7B with 1024 tokens,
 // bf16 weights and states, at 166,965, 61,062, 31,590 and 13,996 tokens/s (tests/gpu/results/): 0.7 of the
-// peak. It is above what is sustained, because the clock rises again in the passes between products. Another
+// peak. This share is above what is sustained, because the clock rises again in passes between products. Another
 // program's speeds with the same four models on one H100 (149,500, 58,900, 30,900 and 13,850 tokens/s) leave
 // shares of the peak of 0.67, 0.72, 0.72 and 0.67 to products beside the planned passes, within 4 % of their
 // mean. Divided by the efficiency of tiles of 128 x 256 in whole waves over 132 multiprocessors they differ
@@ -97,7 +97,7 @@ constexpr double kCollectiveBlocks = 24;
 // GPUs of one kind on one cluster differ by 8 % (arXiv 2208.11035). Taken as the whiskers of a box plot of
 // normal speeds, which are 5.4 standard deviations apart.
 constexpr double kSpreadOfGpus = 0.08 / 5.4;
-// Not measured: CUDA's context, workspaces of products, and six NCCL communicators of 24 channels that
+// An assumption: CUDA's context, workspaces of products, and six NCCL communicators of 24 channels that
 // receive (nccl::kChannelBytes each). A mesh of four axes has twice as many; the log of a run says what they
 // took.
 constexpr int64_t kReservedBytes = 3 * kGibi;

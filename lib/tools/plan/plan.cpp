@@ -103,7 +103,7 @@ Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& ma
     remove_layers(options, part.removed_layers);
     layout::MeshShape planned = mesh;
     if (part.num_pipeline_ranks > 0) {
-        keep_stages(options, mesh.degree(layout::Axis::Pipeline), part.num_pipeline_ranks);
+        keep_stages(options, part.num_pipeline_ranks);
         planned.degrees[static_cast<int>(layout::Axis::Pipeline)] = part.num_pipeline_ranks;
     }
     options.num_microbatches = std::min(options.num_microbatches, part.num_microbatches);
@@ -235,8 +235,9 @@ Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& ma
 Plan make_rough_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
     constexpr int kFew = 4, kMany = 8;  // pipeline ranks that stand for more
     const int num_stages = config.parallelism.pipeline_parallel_degree;
-    // Other schedules run several stages a rank, whose depths differ too much for a line.
+    // Other schedules, and lists of stages, may run several stages a rank.
     if (num_stages <= kMany || !is_1f1b(config.parallelism) ||
+        !config.parallelism.pipeline_parallel_layers_per_stage.empty() ||
         microbatches_of_a_step(config, num_ranks) < num_stages)
         return finished(rough_plan(config, num_ranks, machine, num_stages));
     Plan longer = rough_plan(config, num_ranks, machine, kMany);

@@ -99,8 +99,8 @@ class Simulation {
         time.total += late;
     }
 
-    /// The time of the event if it begins now, beside the collectives under way. Its products and attention
-    /// are taken to be spread evenly over it. A lane is busy without a pause until its end.
+    /// The time of the event if it begins now, beside the collectives under way. Products and attention are
+    /// taken to be spread evenly over the event. A lane is busy without a pause until its end.
     static double stretched_seconds(const Rank& rank, const Event& event) {
         constexpr double kMostHeld = 0.5;
         if (event.dense_seconds == 0) return event.seconds;

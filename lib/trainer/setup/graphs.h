@@ -13,7 +13,7 @@
 
 namespace argosy::setup {
 
-/// What decides beside the configuration, the same on all ranks.
+/// The facts of a job that the choice needs, the same on all ranks.
 struct GraphFacts {
     bool several_nodes = false;
     int nccl_version = 0, driver_version = 0;  // the lowest of all ranks

@@ -259,7 +259,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
     const train::BatchSizes sizes = batch_sizes(config, mesh);
     const auto& optimizer = config.optimizer;
     const parallel::RankActions own = own_schedule(config.parallelism);
-    // What may throw comes first: GCC 12 destroys members twice if the initialization of a later one throws.
+    // Calls that may throw come first: GCC 12 destroys members twice if the initialization of a later one throws.
     parallel::ProductCasts casts =
         product_casts(config, sizes.microbatch_size * sizes.seq_len / mesh.degree(layout::Axis::Context));
     auto layers = stage_layers(config.parallelism, own, spec.num_layers);

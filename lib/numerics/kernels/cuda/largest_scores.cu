@@ -85,8 +85,7 @@ __global__ void __launch_bounds__(kThreads) largest_scores_kernel(LargestScores<
         if (lane == chosen) waiting = -INFINITY;
         largest = fmaxf(largest, largest_score<T, kCount>(args, first + chosen));
     }
-    // As integers with a sign, the bits of a number above 0 are above those of smaller ones and negative
-    // ones.
+    // The bits of a number above 0, as a signed integer, are above those of smaller and of negative numbers.
     if (lane == 0 && largest > args.threshold) {
         atomicMax(reinterpret_cast<int*>(args.largest + blockIdx.y), __float_as_int(largest));
     }
