@@ -6,9 +6,8 @@
 
 namespace argosy::plan {
 
-/// Continues the line from `first` through `second` by `factor` times their distance. Texts, and memory shared on a
-/// node, stay those of `second`. REQUIRES: plans of the
-/// same ranks.
+/// Continues the line from `first` through `second` by `factor` times their distance. Texts, and memory
+/// shared on a node, stay those of `second`. REQUIRES: plans of the same ranks.
 Plan continued(Plan second, const Plan& first, double factor);
 
 }  // namespace argosy::plan

@@ -43,11 +43,12 @@ struct Sheet {
 //
 // This program's share was fitted to its speeds on one H200: Qwen2.5 0.5B, 1.5B, 3B and 7B with 1024 tokens,
 // bf16 weights and states, at 166,965, 61,062, 31,590 and 13,996 tokens/s (tests/gpu/results/): 0.7 of the
-// peak. This share is above what is sustained, because the clock rises again in passes between products. Another
-// program's speeds with the same four models on one H100 (149,500, 58,900, 30,900 and 13,850 tokens/s) leave
-// shares of the peak of 0.67, 0.72, 0.72 and 0.67 to products beside the planned passes, within 4 % of their
-// mean. Divided by the efficiency of tiles of 128 x 256 in whole waves over 132 multiprocessors they differ
-// from it by up to 18 %, or 5 % if sums may be split: a model of sizes predicts no better.
+// peak. This share is above what is sustained, because the clock rises again in passes between products.
+// Another program's speeds with the same four models on one H100 (149,500, 58,900, 30,900 and 13,850
+// tokens/s) leave shares of the peak of 0.67, 0.72, 0.72 and 0.67 to products beside the planned passes,
+// within 4 % of their mean. Divided by the efficiency of tiles of 128 x 256 in whole waves over 132
+// multiprocessors they differ from it by up to 18 %, or 5 % if sums may be split: a model of sizes predicts
+// no better.
 //
 // Products of float8 are taken to reach the same share of their peak as those of bf16. No share was fitted to
 // them: with microbatches of 8192 tokens, four to a step, 7B made 21,739 tokens/s of an H200 in float8 with
