@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "ops/attention.h"
+#include "ops/planned_gpu.h"
 
 namespace argosy::ops {
 namespace {
@@ -49,6 +51,28 @@ TEST(Work, OfAttentionIsThatOfTheVisiblePairs) {
             }
         }
     }
+}
+
+// Whole sequences have other kernels on GPUs; parts of them and windows only FlashAttention.
+TEST(Work, OfAttentionKnowsWhatOnlyFlashAttentionComputes) {
+    const PlannedGpu gpu(90);
+    const auto by_flash = [](int64_t window, bool has_positions) {
+        constexpr int64_t kTokens = 256, kHeadDim = 64;
+        const AttentionShape shape{
+            .num_sequences = 1, .q_len = kTokens, .k_len = kTokens, .head_dim = kHeadDim, .window = window};
+        const auto options = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
+        const at::Tensor q = at::empty({kTokens, 2 * kHeadDim}, options);
+        AttentionShape with_documents = shape;
+        if (has_positions) with_documents.document_offsets = at::empty({4}, options.dtype(at::kInt));
+        std::vector<bool> found;
+        const WorkObserver observer([&](const Work& work) { found.push_back(work.by_flash); });
+        attention(q, q, q, with_documents,
+                  has_positions ? at::empty({kTokens}, options.dtype(at::kLong)) : at::Tensor());
+        return found;
+    };
+    EXPECT_EQ(by_flash(kNoWindow, false), std::vector{false});
+    EXPECT_EQ(by_flash(100, false), std::vector{true});
+    EXPECT_EQ(by_flash(kNoWindow, true), std::vector{true});
 }
 
 }  // namespace

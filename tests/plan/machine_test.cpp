@@ -132,11 +132,25 @@ TEST(Machine, WaitsForTheSlowestOfItsRanks) {
 TEST(Machine, ProductsFollowTheSquareRootOfThePower) {
     config::PlanRequest request{.device = "h100"};
     const double share = named_gpu(request).product_share;
-    EXPECT_DOUBLE_EQ(share, 0.7);
+    EXPECT_DOUBLE_EQ(share, 0.694);
     request.power = 175;
     EXPECT_DOUBLE_EQ(named_gpu(request).product_share, share / 2);
     request.power = 701;
     EXPECT_ERROR(named_gpu(request), UserError, "--power 701", "h100 has at most 700 W");
+}
+
+TEST(Machine, AttentionHasTheSpeedOfItsKernel) {
+    const auto seconds = [](const char* gpu, const char* program, bool by_flash) {
+        const Machine machine = named_gpu(config::PlanRequest{.device = gpu, .program = program});
+        return machine.seconds({.kind = ops::WorkKind::Attention,
+                                .type = at::kBFloat16,
+                                .flops = 1e12,
+                                .by_flash = by_flash}) -
+               machine.launch_seconds;
+    };
+    EXPECT_DOUBLE_EQ(seconds("h100", "argosy", true), 2 * seconds("h100", "argosy", false));
+    EXPECT_DOUBLE_EQ(seconds("a100", "argosy", true), seconds("a100", "argosy", false));
+    EXPECT_DOUBLE_EQ(seconds("h100", "torchtitan", true), seconds("h100", "torchtitan", false));
 }
 
 TEST(Machine, AnA100With40GbHasItsOwnSpeed) {

@@ -219,7 +219,7 @@ class PlanTest(run.PretrainTest):
         for kind in ("A100", "H100", "H200", "B200"):
             # TorchTitan's 405B rows do not say how many microbatches there were.
             known = [int(percent) for name, gpu, percent in rows if gpu == kind and "fitted" not in name and
-                     "tokens, CP" not in name and not (name.startswith("405B") and " of " in name)]
+                     not (name.startswith("405B") and " of " in name)]
             number, least, most = len(known), min(known), max(known)
             if least < 0:
                 said = f"plans of {number} published runs on {kind} are {-least} % slower to {most} % faster"
@@ -233,10 +233,11 @@ class PlanTest(run.PretrainTest):
         job = ["--gpu", "h100", "--gpus", 1, "--config", pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "configs/small_256x6x16.toml"]
         launches = {(batch, graphs): self.plan(*job, "--training.local_batch_size", batch, "--compile.graphs", graphs)["ranks"][0]["seconds"]["launches"]
                     for batch in (1, 64) for graphs in ("true", "false")}
-        self.assertGreater(launches[1, "false"], 3e-4)
+        self.assertGreater(launches[1, "false"], 1e-4)
         self.assertEqual({launches[1, "true"], launches[64, "true"], launches[64, "false"]}, {0})
         # Runs on several nodes record no graphs unless they are told to.
-        job = ["--gpu", "h100", "--gpus", 16, "--model.flavor", "debugmodel", "--training.seq_len", 256, "--training.local_batch_size", 1]
+        job = ["--gpu", "h100", "--gpus", 16, "--model.flavor", "debugmodel", "--training.seq_len", 256, "--training.local_batch_size", 1,
+               "--parallelism.data_parallel_replicate_degree", 16]
         many = {graphs: self.plan(*job, "--compile.graphs", graphs)["step_seconds"] for graphs in ("auto", "true", "false")}
         self.assertEqual(many["auto"], many["false"])
         self.assertLess(many["true"], many["auto"])

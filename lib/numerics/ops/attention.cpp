@@ -186,7 +186,7 @@ AttentionOutput with_output_type(AttentionOutput output, at::ScalarType y_type) 
 AttentionOutput unwatched(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionShape& shape, const at::Tensor& positions, at::ScalarType y_type) {
     const bool composes = is_composed(q, shape, positions);
-    note_attention(WorkKind::Attention, q, k, shape, composes);
+    note_attention(WorkKind::Attention, q, k, shape, composes, is_for_flash(shape, positions));
     if (composes) return composed_forward(q, k, v, shape, positions, y_type);
     if (counts_as_gpu(q)) return with_output_type(gpu_attention(q, k, v, shape, positions), y_type);
     if (!has_kernels(q)) return with_output_type(plain_forward(q, k, v, shape), y_type);
@@ -245,7 +245,7 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
                                      const at::Tensor& v, const AttentionOutput& output,
                                      const AttentionShape& shape, const at::Tensor& positions) {
     const bool composes = is_composed(q, shape, positions);
-    note_attention(WorkKind::AttentionBackward, q, k, shape, composes);
+    note_attention(WorkKind::AttentionBackward, q, k, shape, composes, is_for_flash(shape, positions));
     if (composes) return composed_attention_backward(dy, q, k, v, output, shape, positions);
     if (counts_as_gpu(q)) return gpu_attention_backward(dy, q, k, v, output, shape, positions);
     if (!has_kernels(q)) return plain_backward(dy, q, k, v, output, shape);

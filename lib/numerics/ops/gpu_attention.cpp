@@ -56,7 +56,7 @@ std::optional<gpu::VisibleKeys> visible_keys(const AttentionShape& shape, const 
             visible.window.reset();
             break;
         default:
-            if (!visible.window && !positions.defined()) return std::nullopt;
+            if (!is_for_flash(shape, positions)) return std::nullopt;
             if (positions.defined()) segments = {shape.document_offsets, shape.document_offsets};
     }
     if (segments.query_offsets.defined() && segments.query_offsets.numel() - 1 > gpu::kMaxSegments) {
@@ -89,7 +89,7 @@ at::Tensor planned_like(const at::Tensor& x) { return at::empty(x.sizes(), x.opt
 /// here.
 AttentionOutput planned_output(const at::Tensor& q, const AttentionShape& shape) {
     return {planned_like(q), at::empty({shape.num_sequences, q.size(1) / shape.head_dim, shape.q_len},
-                                     q.options().dtype(at::kFloat))};
+                                       q.options().dtype(at::kFloat))};
 }
 
 }  // namespace
@@ -97,6 +97,10 @@ AttentionOutput planned_output(const at::Tensor& q, const AttentionShape& shape)
 bool gpu_serves(const at::Tensor& q, const AttentionShape& shape, const at::Tensor& positions) {
     return counts_as_gpu(q) && place_of_keys(shape, positions) != KeysAre::Elsewhere &&
            gpu::supports_attention(by_head(q, shape));
+}
+
+bool is_for_flash(const AttentionShape& shape, const at::Tensor& positions) {
+    return shape.window < shape.k_len || positions.defined();
 }
 
 AttentionOutput gpu_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

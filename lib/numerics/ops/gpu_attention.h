@@ -12,6 +12,9 @@ namespace argosy::ops {
 /// - a part of the queries and keys before all of them, unless the window hides some of these keys
 bool gpu_serves(const at::Tensor& q, const AttentionShape& shape, const at::Tensor& positions);
 
+/// Whether only FlashAttention computes it: within documents, a window or parts of sequences.
+bool is_for_flash(const AttentionShape& shape, const at::Tensor& positions);
+
 // REQUIRES: gpu_serves().
 
 AttentionOutput gpu_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,

@@ -47,7 +47,7 @@ void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t term
 }
 
 void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
-                    bool holds_scores) {
+                    bool holds_scores, bool by_flash) {
     if (!observer) return;
     const bool is_forward = kind == WorkKind::Attention;
     const int products = is_forward ? 2 : 5;  // of a head's queries and keys
@@ -63,7 +63,8 @@ void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, con
                  .terms = shape.head_dim,
                  .score_bytes = holds_scores
                                     ? heads * static_cast<double>(shape.q_len * shape.k_len) * element_bytes
-                                    : 0});
+                                    : 0,
+                 .by_flash = by_flash});
 }
 
 void note_pass(std::initializer_list<at::Tensor> tensors) {

@@ -29,6 +29,7 @@ struct Work {
     int64_t rows = 0, columns = 0, terms = 0;
     double score_bytes = 0;       // of attention that holds all scores of its queries at once
     bool in_long_blocks = false;  // a product in float8 with fp32 scales for 128 terms, as Hopper has it
+    bool by_flash = false;        // attention that on GPUs only FlashAttention computes (gpu/attention.h)
 };
 
 /// While it exists, observe(work) is called for each operation of this thread.
@@ -51,7 +52,7 @@ void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t term
                   bool in_long_blocks = false);
 /// `kind`: Attention or AttentionBackward. `holds_scores`: all at once, in the accumulation type.
 void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
-                    bool holds_scores);
+                    bool holds_scores, bool by_flash = false);
 /// The first tensor's type is that of the work. Undefined tensors do not count.
 void note_pass(std::initializer_list<at::Tensor> tensors);
 

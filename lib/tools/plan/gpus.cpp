@@ -26,8 +26,7 @@ struct Sheet {
     int capability, multiprocessors;
     double watts;
     double float8_tflops, narrow_tflops, fp32_tflops, fp64_tflops;
-    double sustained_tflops,
-        best_tflops;  // of bf16 products at `watts`: for many seconds, and of short loops
+    double best_tflops;  // of bf16 products at `watts`, in short loops
     double memory_gb, memory_gib, memory_gb_per_second, nvlink_gb_per_second, pcie_gb_per_second,
         network_gb_per_second;
     const char* compared;  // with published runs: the table of configs/scaling/README.md
@@ -36,13 +35,13 @@ struct Sheet {
 // Products take the time of those that a GPU sustains, times a share which is a property of a program, the
 // same for products of all sizes and on all kinds of GPUs.
 //
-// Sustained: 680 TFLOP/s on one H200 at 700 W (tests/gpu/results/; H100 is taken to be equal). Best: 267.9 on
-// A100, 794.5 on H100, 1745 on B200 (stas00/ml-engineering, short loops of the best of all sizes). A100 is
-// taken to sustain its best at its 400 W, and B200 as much of it as H100. L40S and RTX 4090 are taken to have
-// H100's shares of their peaks.
+// Best: 267.9 on A100, 794.5 on H100, 1745 on B200 (stas00/ml-engineering, short loops of the best of all
+// sizes). Sustained: 680 TFLOP/s on one H200 at 700 W (tests/gpu/results/); H100 is taken to be equal, and
+// all kinds to sustain as much of their best. L40S and RTX 4090 are taken to have H100's best share of the
+// peak.
 //
 // This program's share was fitted to its speeds on one H200: Qwen2.5 0.5B, 1.5B, 3B and 7B with 1024 tokens,
-// bf16 weights and states, at 166,965, 61,062, 31,590 and 13,996 tokens/s (tests/gpu/results/): 0.7 of the
+// bf16 weights and states, at 166,965, 61,062, 31,590 and 13,996 tokens/s (tests/gpu/results/): 0.694 of the
 // peak. This share is above what is sustained, because the clock rises again in passes between products.
 // Another program's speeds with the same four models on one H100 (149,500, 58,900, 30,900 and 13,850
 // tokens/s) leave shares of the peak of 0.67, 0.72, 0.72 and 0.67 to products beside the planned passes,
@@ -53,45 +52,53 @@ struct Sheet {
 // Products of float8 are taken to reach the same share of their peak as those of bf16. No share was fitted to
 // them: with microbatches of 8192 tokens, four to a step, 7B made 21,739 tokens/s of an H200 in float8 with
 // one scale for a matrix and weights cast once, 21,023 with weights cast in each microbatch, and 19,735 with
-// a scale for each row; the plan says 22,053, 21,576 and 19,561. Products with fp32 scales for blocks of 128
+// a scale for each row; the plan says 22,407, 21,597 and 19,621. Products with fp32 scales for blocks of 128
 // terms are slower on Hopper: all of 7B's reached 0.81 of the speed of those with one scale (gemm_speed).
-// The plan says 18,738 for blocks, and 18,062 were measured.
+// The plan says 18,726 for blocks, and 18,062 were measured.
 //
 // The shares of other programs were each fitted to one published run on 8 H100 (configs/scaling/README.md).
 struct Program {
     const char* name;
     double share_of_sustained;
+    enum class Attention { ByWork, Flash, Cudnn } attention;  // its kernels; ByWork: as ops::Work says
     const char* calibration;
 };
+// Published runs of TorchTitan had PyTorch's choice of attention, which puts FlashAttention first
+// (huggingface/transformers, pull request 48163); Megatron has cuDNN's.
 constexpr Program kPrograms[] = {
-    {"argosy", 0.7 * 989 / 680, "as on one H200, within 3 % there"},
-    {"torchtitan", 0.7358, "as TorchTitan's run of 8B on 8 H100"},
-    {"megatron", 0.9888, "as Megatron-Bridge's run of 8B in float8 on 8 H100"},
+    {"argosy", 0.694 * 989 / 680, Program::Attention::ByWork, "as on one H200, within 3 % there"},
+    {"torchtitan", 0.8792, Program::Attention::Flash, "as TorchTitan's run of 8B on 8 H100"},
+    {"megatron", 0.984, Program::Attention::Cudnn, "as Megatron-Bridge's run of 8B in float8 on 8 H100"},
 };
-constexpr double kSustained = 680.0 / 989, kBest = 794.5 / 989;  // of the peak of H100
+constexpr double kSustainedOfBest = 680 / 794.5, kBest = 794.5 / 989;  // of H100; kBest: of its peak
 constexpr const char* kNotCompared = "no published run on such a GPU was planned";
 constexpr Sheet kSheets[] = {
-    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 267.9, 80, 79.1, 2039, 300, 32, 25,
-     "plans of 5 published runs on A100 are 7 % slower to 8 % faster"},
-    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 267.9, 40, 39.4, 1555, 300, 32, 25, kNotCompared},
-    {"h100", 90, 132, 700, 1979, 989, 67, 67, 680, 794.5, 80, 79.1, 3350, 450, 64, 50,
-     "plans of 8 published runs on H100 are 8 % slower to 13 % faster, with context parallelism or unknown "
-     "microbatches up to 55 % faster"},
-    {"h200", 90, 132, 700, 1979, 989, 67, 67, 680, 794.5, 141, 139.7, 4800, 450, 64, 50,
-     "plans of 2 published runs on H200 are 8 to 9 % faster"},
-    {"b200", 100, 148, 1000, 4500, 2250, 80, 40, 1745 * 680 / 794.5, 1745, 192, 178.3, 8000, 900, 64, 50,
+    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 80, 79.1, 2039, 300, 32, 25,
+     "plans of 5 published runs on A100 are 5 % slower to 10 % faster"},
+    {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 40, 39.4, 1555, 300, 32, 25, kNotCompared},
+    {"h100", 90, 132, 700, 1979, 989, 67, 67, 794.5, 80, 79.1, 3350, 450, 64, 50,
+     "plans of 9 published runs on H100 are 16 % slower to 3 % faster, with unknown microbatches up to 60 % "
+     "faster"},
+    {"h200", 90, 132, 700, 1979, 989, 67, 67, 794.5, 141, 139.7, 4800, 450, 64, 50,
+     "plans of 2 published runs on H200 are 0 to 2 % faster"},
+    {"b200", 100, 148, 1000, 4500, 2250, 80, 40, 1745, 192, 178.3, 8000, 900, 64, 50,
      "the plan of 1 published run on B200 is 10 % faster"},
-    {"l40s", 89, 142, 350, 733, 362, 91.6, 1.4, 362 * kSustained, 362 * kBest, 48, 44.4, 864, 0, 32, 25,
+    {"l40s", 89, 142, 350, 733, 362, 91.6, 1.4, 362 * kBest, 48, 44.4, 864, 0, 32, 25, kNotCompared},
+    {"rtx4090", 89, 128, 450, 330.4, 165.2, 82.6, 1.3, 165.2 * kBest, 24, 23.5, 1008, 0, 32, 25,
      kNotCompared},
-    {"rtx4090", 89, 128, 450, 330.4, 165.2, 82.6, 1.3, 165.2 * kSustained, 165.2 * kBest, 24, 23.5, 1008, 0,
-     32, 25, kNotCompared},
 };
 constexpr double kAttentionOfProduct = 0.7, kPassShare = 0.6, kLinkShare = 0.8;
+// On H100 cuDNN's attention is 1.7 to 2.3 times as fast as LibTorch's FlashAttention in shapes of training,
+// on A100 0.82 and on L40S 1.0 times (huggingface/transformers, pull request 48163). B200 is taken to be as
+// H100.
+constexpr double kFlashOfCudnn = 0.5;
+constexpr int kHopper = 90;
 constexpr double kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
-// An operation of a step has 1.3 kernels on average: a 7B step in float8 has 2,705 operations and 3,595
-// kernels (tests/gpu/results/). The device pauses between them, and the host takes longer to launch one than
-// that. Both times are assumed.
-constexpr double kLaunchSeconds = 3e-6, kHostSeconds = 8e-6;
+// A 7B step in float8 on an H200 has 2,705 operations with 3,595 kernels, between which the device waited
+// 4.13 ms (tests/gpu/results/). To launch one of its kernels takes a host 2.65 us (ahrefs/ocannl, issue 488),
+// and LibTorch's part of an operation 0.9 us (an empty tensor and a sum of 8 x 8 elements, on one processor).
+constexpr double kKernelsOfOperation = 3595.0 / 2705;
+constexpr double kLaunchSeconds = 4.13e-3 / 2705, kHostSeconds = kKernelsOfOperation * 2.65e-6 + 0.9e-6;
 // Thread blocks of a collective of NCCL, each with a multiprocessor to itself: 24 among 8 A100 (NVIDIA/nccl,
 // issues 1225 and 689).
 constexpr double kCollectiveBlocks = 24;
@@ -162,7 +169,7 @@ double product_share(const Sheet& sheet, const Program& program, const config::P
     if (request.power > sheet.watts)
         throw UserError("--power {}: {} has at most {} W", request.power, request.device, sheet.watts);
     const double power = request.power > 0 ? request.power / sheet.watts : 1;
-    const double tflops = std::min(program.share_of_sustained * sheet.sustained_tflops, sheet.best_tflops);
+    const double tflops = program.share_of_sustained * kSustainedOfBest * sheet.best_tflops;
     return tflops / sheet.narrow_tflops * std::sqrt(power);
 }
 
@@ -220,7 +227,8 @@ Machine named_gpu(const config::PlanRequest& request) {
     const auto [name, memory_gb] = name_and_memory(request.device);
     const Sheet& sheet = sheet_of(name, memory_gb);
     const Program& program = program_of(request.program);
-    const double share = product_share(sheet, program, request);
+    const double share = product_share(sheet, program, request), cudnn_share = kAttentionOfProduct * share;
+    const double flash_share = cudnn_share * (sheet.capability < kHopper ? 1 : kFlashOfCudnn);
     return {.name = request.device,
             .is_gpu = true,
             .ranks_per_node = request.gpus_per_node,
@@ -236,8 +244,9 @@ Machine named_gpu(const config::PlanRequest& request) {
             .in_node = {in_node_link(sheet, request.nvlink)},
             .between_nodes = {network_link(sheet, request)},
             .product_share = share,
-            .attention_share = kAttentionOfProduct * share,
+            .attention_share = program.attention == Program::Attention::Flash ? flash_share : cudnn_share,
             .pass_share = kPassShare,
+            .flash_share = program.attention == Program::Attention::Cudnn ? cudnn_share : flash_share,
             .launch_seconds = kLaunchSeconds,
             .host_seconds = kHostSeconds,
             .slowest_of_ranks = 1 + kSpreadOfGpus * expected_largest(request.num_ranks),

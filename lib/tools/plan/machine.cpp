@@ -118,9 +118,10 @@ double Machine::peak(at::ScalarType type) const {
 double Machine::seconds(const ops::Work& work) const {
     const double in_memory = work.bytes / (memory_speed * pass_share);
     if (work.kind == ops::WorkKind::Pass) return in_memory + launch_seconds;
-    const double share = work.kind != ops::WorkKind::Product ? attention_share
-                         : work.in_long_blocks               ? kLongBlocksOfProduct * product_share
-                                                             : product_share;
+    const double share = work.by_flash                         ? flash_share
+                         : work.kind != ops::WorkKind::Product ? attention_share
+                         : work.in_long_blocks                 ? kLongBlocksOfProduct * product_share
+                                                               : product_share;
     const auto measured = measured_flops.find(size_of(work));
     const double speed = measured == measured_flops.end() ? peak(work.type) * share : measured->second;
     return std::max(in_memory, work.flops * slowest_of_ranks / speed) + launch_seconds;
@@ -198,7 +199,8 @@ Machine measure_processor(std::span<const ops::Work> work, at::ScalarType type, 
     }
     const double peak = observe::measure_gemm_peak(type).flops_per_second / crowded;
     machine.narrow_flops = machine.fp32_flops = machine.fp64_flops = peak;
-    machine.product_share = machine.attention_share = 0.8;  // of sizes that are too large to be measured
+    machine.product_share = machine.attention_share = machine.flash_share =
+        0.8;  // of sizes that are too large to be measured
     machine.in_node.usual =
         machine.between_nodes.usual = {machine.memory_speed / 4, 2e-5, "a quarter of the memory's speed"};
     return machine;

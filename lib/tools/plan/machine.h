@@ -67,6 +67,7 @@ struct Machine {
     Links in_node, between_nodes;
     // The shares of the peaks that are reached.
     double product_share = 1, attention_share = 1, pass_share = 1;
+    double flash_share = 1;         // attention_share of FlashAttention (ops::Work::by_flash)
     double launch_seconds = 0;      // of an operation, on its device
     double host_seconds = 0;        // that the host takes to launch an operation which no graph holds
     double slowest_of_ranks = 1;    // the time of a product on the slowest rank, over that of a usual one
