@@ -8,6 +8,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <set>
@@ -17,12 +18,14 @@
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/glu.h"
+#include "ops/grouped.h"
 #include "ops/matmul.h"
 #include "ops/numerics.h"
 #include "ops/ops_test.h"
 #include "ops/orthogonal.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/routing.h"
 #include "ops/stochastic_rounding.h"
 #include "ops/sums.h"
 #include "support/allocation_log.h"
@@ -58,6 +61,12 @@ class ContractTest : public OpsTest {
         const at::Tensor inverse_rms = rms_norm(rows, {scale, 1e-5}).inverse_rms;
         const SoftmaxSums sums = softmax_sums(hidden, tokens, 0);
         const at::Tensor wide_sum = random_.normal({num_tokens, kDim}, type);
+        const at::Tensor router_logits = random_.normal({num_tokens, 16}, type),
+                         dweights = random_.normal({num_tokens, 3}, type),
+                         row_weights = router_logits.select(1, 0);
+        const Router router{.num_experts = 16, .top_k = 3};
+        const Routing routing = route(router_logits, router);
+        const at::Tensor slots = normal({3 * num_tokens, kDim});
         return {
             {"linear", {rows, weight}, [](const auto& in) { return Tensors{linear(in[0], in[1])}; }},
             {"linear_input_gradient",
@@ -122,6 +131,39 @@ class ContractTest : public OpsTest {
             {"geglu_backward",
              {rows.narrow(1, 0, kDim / 2), other},
              [](const auto& in) { return Tensors{glu_backward(in[0], in[1], Activation::GeluTanh)}; }},
+            {"weighted_glu",
+             {rows, row_weights},
+             [](const auto& in) { return Tensors{weighted_glu(in[0], in[1], Activation::Silu)}; }},
+            {"weighted_glu_backward",
+             {rows.narrow(1, 0, kDim / 2), other, row_weights},
+             [](const auto& in) {
+                 const auto found = weighted_glu_backward(in[0], in[1], in[2], Activation::Silu);
+                 return Tensors{found.gate_up, found.weights};
+             }},
+            {"route",
+             {router_logits},
+             [router](const auto& in) {
+                 const Routing found = route(in[0], router);
+                 return Tensors{found.experts, found.weights, found.order, found.counts};
+             }},
+            {"route by groups with a bias",
+             {router_logits},
+             [](const auto& in) {
+                 const Router by_groups{.num_experts = 16, .top_k = 3, .num_groups = 4, .top_groups = 2};
+                 const Routing found = route(in[0], by_groups, in[0][0]);
+                 return Tensors{found.experts, found.weights, found.order, found.counts};
+             }},
+            {"route_backward",
+             {dweights, router_logits, routing.experts},
+             [router](const auto& in) {
+                 return Tensors{route_backward(in[0], in[1], {.experts = in[2]}, router)};
+             }},
+            {"permute",
+             {rows, routing.order},
+             [](const auto& in) { return Tensors{permute(in[0], in[1], 3)}; }},
+            {"combine",
+             {slots, routing.order},
+             [](const auto& in) { return Tensors{combine(in[0], in[1], 3)}; }},
             {"attention",
              {rows, keys, values},
              [shape](const auto& in) {
@@ -190,6 +232,8 @@ class ContractTest : public OpsTest {
         const auto type = accumulation_type(GetParam().type);
         const RopeTable rotation = make_rope_table({1, 0.5, 0.1, 0.01}, 1, kTokens / 3, placed(type));
         const auto shape = AttentionShape::of_whole_sequences(3, kTokens / 3, 8);
+        const at::Tensor stacks = normal({4, 40, kDim}),
+                         counts = at::tensor({20, 0, 45, 1}, placed(at::kLong));
         const at::Tensor wide = random_.normal({6, 40}, at::kFloat), narrow = wide.to(at::kBFloat16);
         const at::Tensor factor = at::full({}, 0.1, placed(type));
         const auto stack = [](const at::Tensor& all) {
@@ -223,6 +267,26 @@ class ContractTest : public OpsTest {
                  at::Tensor sum = at::zeros({40, kDim}, in[0].options());
                  linear_weight_gradient(sum, in[0], in[1], /*accumulate=*/false);
                  return Tensors{sum};
+             }},
+            {"grouped_linear",
+             {rows, stacks, counts},
+             [](const auto& in) {
+                 return Tensors{grouped_linear(in[0], in[1], in[2]),
+                                grouped_linear(in[0], {in[1], in[1]}, in[2])};
+             }},
+            {"grouped_input_gradient",
+             {hidden, stacks, counts, joined.narrow(1, 0, 80)},
+             [](const auto& in) {
+                 return Tensors{grouped_input_gradient(in[0], in[1], in[2]),
+                                grouped_input_gradient(in[3], {in[1], in[1]}, in[2])};
+             }},
+            {"grouped_weight_gradient",
+             {stacks, hidden, rows, counts},
+             [](const auto& in) {
+                 const at::Tensor sum = in[0].clone(), first = at::empty_like(sum);
+                 grouped_weight_gradient(sum, in[1], in[2], in[3], /*accumulate=*/true);
+                 grouped_weight_gradient(first, in[1], in[2], in[3], /*accumulate=*/false);
+                 return Tensors{sum, first};
              }},
             {"write_rms_norm_backward in views",
              {joined, joined, scale, inverse_rms},

@@ -4,6 +4,7 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/silu.h>
 
+#include "ops/numerics.h"
 #include "ops/ops_test.h"
 
 namespace argosy::ops {
@@ -53,6 +54,25 @@ TEST_P(GluTest, FarGatesDoNotOverflow) {
         EXPECT_TRUE(right(glu(gate_up, activation), open * up.to(at::kDouble)));
         EXPECT_TRUE(right(dgate_up.narrow(1, 8, 8), open * dy.to(at::kDouble)));
         EXPECT_TRUE(right(dgate_up.narrow(1, 0, 8), open.sign() * up.to(at::kDouble) * dy.to(at::kDouble)));
+    }
+}
+
+TEST_P(GluTest, RowsWithWeightsMatchTheFormula) {
+    const auto wide = accumulation_type(GetParam().type);
+    for (const Activation activation : kActivations) {
+        for (const auto& [rows, size] : {std::pair{1, 1}, {0, 5}, {7, 13}, {31, 129}}) {
+            const at::Tensor gate_up = normal({rows, 2 * size}, 2), dy = normal({rows, size}),
+                             weights = random_.normal({rows}, wide);
+            const auto formula = [&](const auto& in) {
+                return formula_of(activation)(in) * in[1].unsqueeze(1);
+            };
+            const Differentiated oracle = differentiate(formula, {gate_up, weights}, dy);
+            EXPECT_TRUE(right(weighted_glu(gate_up, weights, activation), oracle.value));
+            const auto [dgate_up, dweights] = weighted_glu_backward(dy, gate_up, weights, activation);
+            EXPECT_TRUE(right(dgate_up, oracle.gradients[0])) << rows << " x " << size;
+            EXPECT_EQ(dweights.scalar_type(), wide);
+            EXPECT_TRUE(close(dweights, oracle.gradients[1], wide == at::kDouble ? 1e-12 : 1e-5));
+        }
     }
 }
 

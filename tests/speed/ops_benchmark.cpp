@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -17,11 +18,13 @@
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/glu.h"
+#include "ops/grouped.h"
 #include "ops/matmul.h"
 #include "ops/ops_context.h"
 #include "ops/orthogonal.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/routing.h"
 #include "ops/sums.h"
 
 namespace argosy::ops {
@@ -70,6 +73,92 @@ void linear_weight(benchmark::State& state, at::ScalarType type) {
     at::Tensor sum = random({kLayer.out, kLayer.in}, at::kFloat);
     for (auto _ : state) linear_weight_gradient(sum, dy, x, /*accumulate=*/true);
     report_flops(state, kLayer.flops());
+}
+
+/// Experts with 64 rows each; their matrices do not fit in L3. `Alone` variants multiply each expert's rows
+/// with the function for one matrix.
+struct Experts {
+    static constexpr int64_t kCount = 32, kRows = 64, kIn = 2048, kOut = 768;
+
+    at::Tensor x, dy, weight, sum, counts;
+
+    explicit Experts(at::ScalarType type)
+        : x(random({kCount * kRows, kIn}, type)),
+          dy(random({kCount * kRows, kOut}, type)),
+          weight(random({kCount, kOut, kIn}, type)),
+          sum(random({kCount, kOut, kIn}, at::kFloat)),
+          counts(at::full({kCount}, kRows, at::kLong)) {}
+
+    static double flops() { return 2.0 * kCount * kRows * kIn * kOut; }
+    at::Tensor rows(const at::Tensor& of, int64_t expert) const {
+        return of.narrow(0, expert * kRows, kRows);
+    }
+};
+
+template <bool kAlone>
+void experts_forward(benchmark::State& state, at::ScalarType type) {
+    const Experts experts(type);
+    for (auto _ : state) {
+        if (!kAlone) benchmark::DoNotOptimize(grouped_linear(experts.x, experts.weight, experts.counts));
+        for (int64_t i = 0; kAlone && i < Experts::kCount; ++i)
+            benchmark::DoNotOptimize(linear(experts.rows(experts.x, i), experts.weight[i]));
+    }
+    report_flops(state, Experts::flops());
+}
+
+template <bool kAlone>
+void experts_input(benchmark::State& state, at::ScalarType type) {
+    const Experts experts(type);
+    for (auto _ : state) {
+        if (!kAlone)
+            benchmark::DoNotOptimize(grouped_input_gradient(experts.dy, experts.weight, experts.counts));
+        for (int64_t i = 0; kAlone && i < Experts::kCount; ++i)
+            benchmark::DoNotOptimize(linear_input_gradient(experts.rows(experts.dy, i), experts.weight[i]));
+    }
+    report_flops(state, Experts::flops());
+}
+
+template <bool kAlone>
+void experts_weight(benchmark::State& state, at::ScalarType type) {
+    const Experts experts(type);
+    for (auto _ : state) {
+        if (!kAlone)
+            grouped_weight_gradient(experts.sum, experts.dy, experts.x, experts.counts, /*accumulate=*/true);
+        for (int64_t i = 0; kAlone && i < Experts::kCount; ++i) {
+            at::Tensor sum = experts.sum[i];
+            linear_weight_gradient(sum, experts.rows(experts.dy, i), experts.rows(experts.x, i), true);
+        }
+    }
+    report_flops(state, Experts::flops());
+}
+
+constexpr Router kRouter{.num_experts = 64, .top_k = 8};
+
+void routing(benchmark::State& state, at::ScalarType) {
+    const at::Tensor logits = random({kTokens, kRouter.num_experts}, at::kFloat);
+    for (auto _ : state) benchmark::DoNotOptimize(route(logits, kRouter));
+    report_bytes(state, kTokens * (kRouter.num_experts + 3 * kRouter.top_k), at::kFloat);
+}
+
+void routing_gradient(benchmark::State& state, at::ScalarType) {
+    const at::Tensor logits = random({kTokens, kRouter.num_experts}, at::kFloat);
+    const Routing choice = route(logits, kRouter);
+    for (auto _ : state) benchmark::DoNotOptimize(route_backward(choice.weights, logits, choice, kRouter));
+    report_bytes(state, kTokens * 2 * (kRouter.num_experts + kRouter.top_k), at::kFloat);
+}
+
+void permutation(benchmark::State& state, at::ScalarType type) {
+    const Routing choice = route(random({kTokens, kRouter.num_experts}, at::kFloat), kRouter);
+    const at::Tensor x = random({kTokens, kDim}, type);
+    for (auto _ : state) benchmark::DoNotOptimize(permute(x, choice.order, kRouter.top_k));
+    report_bytes(state, 2 * kTokens * kRouter.top_k * kDim, type);
+}
+
+void combination(benchmark::State& state, at::ScalarType type) {
+    const Routing choice = route(random({kTokens, kRouter.num_experts}, at::kFloat), kRouter);
+    const at::Tensor y = random({kTokens * kRouter.top_k, kDim}, type);
+    for (auto _ : state) benchmark::DoNotOptimize(combine(y, choice.order, kRouter.top_k));
+    report_bytes(state, kTokens * (kRouter.top_k + 1) * kDim, type);
 }
 
 void newton_schulz(benchmark::State& state, at::ScalarType type) {
@@ -287,6 +376,16 @@ constexpr std::pair<const char*, Operation> kOperations[] = {
     {"linear_input_gradient/head", linear_input<kHead>},
     {"linear_weight_gradient/up", linear_weight<kUp>},
     {"linear_weight_gradient/head", linear_weight<kHead>},
+    {"experts/linear", experts_forward<false>},
+    {"experts/linear/alone", experts_forward<true>},
+    {"experts/linear_input_gradient", experts_input<false>},
+    {"experts/linear_input_gradient/alone", experts_input<true>},
+    {"experts/linear_weight_gradient", experts_weight<false>},
+    {"experts/linear_weight_gradient/alone", experts_weight<true>},
+    {"route", routing},
+    {"route_backward", routing_gradient},
+    {"permute", permutation},
+    {"combine", combination},
     {"orthogonalized", newton_schulz},
     {"copy", copy},
     {"rms_norm", norm_forward},

@@ -1,5 +1,6 @@
 // The arguments of the kernels that read their data once and are bound by memory: conversions, rotary
-// position embedding, gated linear units, sums over rows, sums of squares, and the embedding table.
+// position embedding, gated linear units, sums over rows, sums of squares, the embedding table, and sums of a
+// token's rows.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,9 @@ struct Rope {
 
 // Gated linear units (GLU): y = activation(gate) * up. Gate and up are columns of matrices, so their rows may
 // have gaps between them; y and dy are dense. Forward reads two elements and writes one, backward reads three
-// and writes two; the exponential takes about 20 FLOP.
+// and writes two; the exponential takes about 20 FLOP. A row may have a weight, by which y is multiplied; the
+// gradient of the weight is the sum over the row of dy y without the weight. The kernels of GPUs have no
+// weights.
 
 /// Silu (SwiGLU): silu(g) = g / (1 + exp(-g)) = g sigmoid(g).
 /// GeluTanh (GeGLU): gelu(g) = g / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (g + 0.044715 g^3). It is computed
@@ -66,6 +69,7 @@ struct Glu {
     const T* up;
     int64_t stride;  // of gate and up: elements between the starts of two rows
     T* y;
+    const float* weights = nullptr;  // [num_rows]; null: ones
 };
 
 template <class T>
@@ -77,7 +81,9 @@ struct GluBackward {
     const T* up;
     T* dgate;
     T* dup;
-    int64_t stride;  // of gate, up, dgate and dup
+    int64_t stride;                  // of gate, up, dgate and dup
+    const float* weights = nullptr;  // [num_rows]; null: ones, without dweights
+    float* dweights = nullptr;       // [num_rows]
 };
 
 // Sums over rows, and sums of squares.
@@ -121,6 +127,16 @@ struct EmbeddingGradient {
     const int64_t* tokens;
     const T* dx;
     float* sums;
+};
+
+/// x[token] = the sum of its slots' rows of y, in the order of the slots, rounded once. Each row is read
+/// once.
+template <class T>
+struct Combine {
+    int64_t num_tokens, row_size, num_slots;
+    const int32_t* rows;  // [num_tokens, num_slots]
+    const T* y;
+    T* x;
 };
 
 }  // namespace argosy::kernels

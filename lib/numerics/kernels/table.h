@@ -32,6 +32,7 @@ struct TypedKernels {
     void (*cross_entropy_gradient)(const CrossEntropyGradient<T>&);
     void (*embedding)(const Embedding<T>&);
     void (*embedding_gradient)(const EmbeddingGradient<T>&);
+    void (*combine)(const Combine<T>&);
     void (*matmul)(const Matmul<T, T>&);
     void (*matmul_to_float)(const Matmul<T, float>&);
     void (*rms_norm)(const RmsNorm<T>&);

@@ -18,4 +18,15 @@ at::Tensor glu(const at::Tensor& gate_up, Activation activation, at::Tensor* lar
 at::Tensor glu_backward(const at::Tensor& dy, const at::Tensor& gate_up, Activation activation,
                         at::Tensor* largest = nullptr);
 
+// The same for the hidden rows of experts: y is multiplied by the weight of its row, before it is rounded.
+// `weights` is [rows], in the accumulation type.
+
+at::Tensor weighted_glu(const at::Tensor& gate_up, const at::Tensor& weights, Activation activation);
+
+struct WeightedGluGradient {
+    at::Tensor gate_up, weights;
+};
+WeightedGluGradient weighted_glu_backward(const at::Tensor& dy, const at::Tensor& gate_up,
+                                          const at::Tensor& weights, Activation activation);
+
 }  // namespace argosy::ops

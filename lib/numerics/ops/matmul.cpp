@@ -348,11 +348,10 @@ void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const
         return multiply_scaled(out, dy, weight.all, gradient_summing(weight.recipe->accumulation));
     note_product(out, dy.values, dy.values.size(1));
     if (!has_kernels(dy.values)) {
-        out.copy_(at::mm(dy.values, weight.all.values));
+        out.copy_(at::mm(dy.values, weight.whole()));
         return;
     }
-    const Factors factors[] = {{dy.values, weight.all.values}};
-    multiply(out, factors);
+    multiply(out, factors_of(dy.values, weight));
 }
 
 void linear_weight_gradient(at::Tensor& out, const Operand& dy_operand, const Operand& x_operand,

@@ -64,7 +64,7 @@ at::Tensor linear_input_gradient(const at::Tensor& dy, const at::Tensor& weight)
 /// the parts are adjacent.
 at::Tensor linear_input_gradient(const Operand& dy, const Stack& weight);
 
-/// out = dy W. The rows of `out` are dense. REQUIRES: the stack has one layer.
+/// Writes linear_input_gradient(dy, weight) to `out`, whose rows are dense.
 void write_linear_input_gradient(const at::Tensor& out, const Operand& dy, const Stack& weight);
 
 /// out = dy^T x, or out += dy^T x with `accumulate`. `out` may have a wider type than the operands.

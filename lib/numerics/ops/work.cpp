@@ -24,6 +24,14 @@ double visible_pairs(const AttentionShape& shape) {
     return pairs_before(end) - pairs_before(shape.q_offset);
 }
 
+double bytes_of(std::initializer_list<at::Tensor> tensors) {
+    double bytes = 0;
+    for (const at::Tensor& tensor : tensors) {
+        if (tensor.defined()) bytes += static_cast<double>(tensor.nbytes());
+    }
+    return bytes;
+}
+
 }  // namespace
 
 WorkObserver::WorkObserver(Observe observe)
@@ -67,13 +75,18 @@ void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, con
                  .by_flash = by_flash});
 }
 
+void note_products(const Work& mean, std::initializer_list<at::Tensor> tensors) {
+    if (!observer) return;
+    Work all = mean;
+    all.kind = WorkKind::Product;
+    all.type = tensors.begin()->scalar_type();
+    all.bytes = bytes_of(tensors);
+    (*observer)(all);
+}
+
 void note_pass(std::initializer_list<at::Tensor> tensors) {
     if (!observer) return;
-    double bytes = 0;
-    for (const at::Tensor& tensor : tensors) {
-        if (tensor.defined()) bytes += static_cast<double>(tensor.nbytes());
-    }
-    (*observer)({.kind = WorkKind::Pass, .type = tensors.begin()->scalar_type(), .bytes = bytes});
+    (*observer)({.kind = WorkKind::Pass, .type = tensors.begin()->scalar_type(), .bytes = bytes_of(tensors)});
 }
 
 }  // namespace argosy::ops

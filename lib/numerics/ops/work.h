@@ -50,6 +50,9 @@ class WorkObserver {
 /// out = a product with `terms` terms in each element's sum, of operands of `operand`'s type.
 void note_product(const at::Tensor& out, const at::Tensor& operand, int64_t terms,
                   bool in_long_blocks = false);
+/// Products of groups of rows at once. `mean` has their FLOPs, and the sizes of one of them. The first
+/// tensor's type is that of the work.
+void note_products(const Work& mean, std::initializer_list<at::Tensor> tensors);
 /// `kind`: Attention or AttentionBackward. `holds_scores`: all at once, in the accumulation type.
 void note_attention(WorkKind kind, const at::Tensor& q, const at::Tensor& k, const AttentionShape& shape,
                     bool holds_scores, bool by_flash = false);

@@ -1,5 +1,5 @@
 // The kernels that go over their data once: conversions, rotary position embedding, gated linear units, sums
-// over rows and of squares, and the embedding table.
+// over rows and of squares, the embedding table, and sums of a token's rows.
 #include "kernels/cpu/kernels.h"
 
 #include "kernels/cpu/vector.h"
@@ -24,6 +24,9 @@ Vector sigmoid_argument(Vector gate, double cubic = kGeluCubic) {
     const Vector factor = set(static_cast<float>(cubic));
     return gate * multiply_add(factor, gate * gate, set(static_cast<float>(kGeluLinear)));
 }
+
+/// The weight of a row, in all lanes.
+Vector weight_of(const float* weights, int64_t row) { return set(weights != nullptr ? weights[row] : 1.0f); }
 
 double widened(float x) { return x; }
 double widened(BFloat16 x) {
@@ -98,9 +101,10 @@ void glu_of(const Glu<T>& args) {
     for (int64_t row = 0; row < args.num_rows; ++row) {
         const T *gates = args.gate + row * args.stride, *ups = args.up + row * args.stride;
         T* y = args.y + row * args.row_size;
+        const Vector weight = weight_of(args.weights, row);
         for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
             const Vector gate = load(gates + i);
-            store(y + i, gate * sigmoid(sigmoid_argument<kActivation>(gate)) * load(ups + i));
+            store(y + i, gate * sigmoid(sigmoid_argument<kActivation>(gate)) * load(ups + i) * weight);
         });
     }
 }
@@ -112,14 +116,19 @@ void glu_backward_of(const GluBackward<T>& args) {
         const int64_t begin = row * args.stride;
         const T *dys = args.dy + row * args.row_size, *gates = args.gate + begin, *ups = args.up + begin;
         T *dgate = args.dgate + begin, *dup = args.dup + begin;
+        const Vector weight = weight_of(args.weights, row), one = set(1.0f);
+        Vector dweight = set(0.0f);
         for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
-            const Vector gate = load(gates + i), dy = load(dys + i), one = set(1.0f);
+            const Vector gate = load(gates + i), up = load(ups + i), upper = load(dys + i),
+                         dy = upper * weight;
             const Vector open = sigmoid(sigmoid_argument<kActivation>(gate));
             const Vector b = sigmoid_argument<kActivation>(gate, 3 * kGeluCubic);
             const Vector slope = open * multiply_add(b, one - open, one);
-            store(dgate + i, slope * dy * load(ups + i));
+            store(dgate + i, slope * dy * up);
             store(dup + i, gate * open * dy);
+            dweight = multiply_add(gate * open * up, upper, dweight);
         });
+        if (args.dweights != nullptr) args.dweights[row] = sum(dweight);
     }
 }
 
@@ -184,6 +193,22 @@ void embedding_gradient(const EmbeddingGradient<T>& args) {
     }
 }
 
+template <class T>
+void combine(const Combine<T>& args) {
+    for (int64_t token = 0; token < args.num_tokens; ++token) {
+        const int32_t* rows = args.rows + token * args.num_slots;
+        T* x = args.x + token * args.row_size;
+        for_each_vector(args.row_size, [&](int64_t i, auto load, auto store) {
+            Vector sum = load(args.y + rows[0] * args.row_size + i);
+            for (int64_t slot = 1; slot < args.num_slots; ++slot)
+                sum = sum + load(args.y + rows[slot] * args.row_size + i);
+            store(x + i, sum);
+        });
+    }
+}
+
+template void combine(const Combine<float>&);
+template void combine(const Combine<BFloat16>&);
 template void embedding(const Embedding<float>&);
 template void embedding(const Embedding<BFloat16>&);
 template void embedding_gradient(const EmbeddingGradient<float>&);

@@ -41,6 +41,8 @@ template <class T>
 void embedding(const Embedding<T>& args);
 template <class T>
 void embedding_gradient(const EmbeddingGradient<T>& args);
+template <class T>
+void combine(const Combine<T>& args);
 
 template <class T, class Sum>
 void matmul(const Matmul<T, Sum>& args);

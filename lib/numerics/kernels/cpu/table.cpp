@@ -19,6 +19,7 @@ constexpr TypedKernels<T> kTyped = {
     .cross_entropy_gradient = cross_entropy_gradient<T>,
     .embedding = embedding<T>,
     .embedding_gradient = embedding_gradient<T>,
+    .combine = combine<T>,
     .matmul = matmul<T, T>,
     .matmul_to_float = matmul<T, float>,
     .rms_norm = rms_norm<T>,
