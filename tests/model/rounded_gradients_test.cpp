@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +26,8 @@ using testing::identical;
 constexpr uint64_t kSeed = 5;
 
 // The places of a unit's parameters, as far as the tests need them.
-constexpr Place kTable{0, 1}, kNorm{1, 1}, kQkv{2, 3}, kQkvBias{5, 3}, kWo{8, 1};
+constexpr Place kTable{0, 1}, kNorm{1, 1}, kQkv{2, 3}, kQkvBias{5, 3}, kWo{8, 1}, kExperts{9, 1},
+    kTwoLayers{10, 2};
 
 /// The sums of some parameters, in fp32 or bf16.
 class Sums {
@@ -37,7 +39,7 @@ class Sums {
         if (std::cmp_greater_equal(number, gradients_.sums.size())) gradients_.sums.resize(number + 1);
         gradients_.sums[number] = &sum;
         if (type != at::kBFloat16) return;
-        const int64_t length = shape.size() == 1 ? shape[0] : shape[1];
+        const int64_t length = shape.back();
         sum.rounding = {key_of(number), {.length = length, .stride = length}, &first_rounding()};
     }
     void start_microbatch(int64_t microbatch) {
@@ -76,6 +78,9 @@ class RoundedGradients : public ::testing::Test {
             ++i;
         }
         sums.add(kWo, {kDim, 20}, type);
+        sums.add(kExperts, {3, 8, kDim}, type);
+        sums.add({kTwoLayers.first, 1}, {3 * 4, kDim}, type);
+        sums.add({kTwoLayers.first + 1, 1}, {3, 6, kDim}, type);
         return sums;
     }
 
@@ -87,6 +92,9 @@ class RoundedGradients : public ::testing::Test {
         WeightWork work;
         work.add_product(kWo, normal({kTokens, kDim}), normal({kTokens, 20}));
         work.add_row_sum(kQkvBias, dqkv);
+        const at::Tensor counts = at::tensor({11, 0, 8}, at::kLong);
+        work.add_grouped_product(kExperts, normal({kTokens, 8}), x, counts);
+        work.add_grouped_product(kTwoLayers, normal({kTokens, 10}), x, counts);
         work.add_product(kQkv, dqkv, x);
         work.add_value(kNorm, random_.normal({kDim}, at::kFloat));
         work.add_lookup(kTable, normal({kTokens, kDim}), at::arange(kTokens, at::kLong) * 7 % 13 + 4,
@@ -122,6 +130,22 @@ TEST_F(RoundedGradients, AreThoseOfFp32RoundedOncePerMicrobatch) {
     }
 }
 
+TEST_F(RoundedGradients, GroupsHaveTheProductsOfTheirRows) {
+    const at::Tensor dy = normal({kTokens, 10}), x = normal({kTokens, kDim});
+    Sums sums = make_sums(at::kFloat);
+    WeightWork work;
+    work.add_grouped_product(kTwoLayers, dy, x, at::tensor({11, 0, 8}, at::kLong));
+    work.run(sums.gradients());
+    const at::Tensor first = sums.of(kTwoLayers.first).view({3, 4, kDim}),
+                     second = sums.of(kTwoLayers.first + 1);
+    for (const auto& [group, begin, count] : {std::tuple{0, 0, 11}, {1, 11, 0}, {2, 11, 8}}) {
+        const at::Tensor product = at::matmul(dy.narrow(0, begin, count).t().to(at::kDouble),
+                                              x.narrow(0, begin, count).to(at::kDouble));
+        EXPECT_TRUE(testing::close(first[group], product.narrow(0, 0, 4), 1e-5)) << group;
+        EXPECT_TRUE(testing::close(second[group], product.narrow(0, 4, 6), 1e-5)) << group;
+    }
+}
+
 // 17 million elements are more than a processor computes at a time.
 TEST_F(RoundedGradients, RowsAtATimeGiveTheSameBits) {
     constexpr int64_t kRows = 4200, kColumns = 4096, kFewTokens = 3;
@@ -129,19 +153,24 @@ TEST_F(RoundedGradients, RowsAtATimeGiveTheSameBits) {
     const at::Tensor dy = normal({kFewTokens, kRows}), x = normal({kFewTokens, kColumns});
     const at::Tensor tokens = at::arange(kFewTokens, at::kLong) * 2000 + 50;
     Sums sums, whole;
+    constexpr int64_t kGroups = 6;
+    const at::Tensor counts = at::tensor({0, 1, 0, 0, 2, 0}, at::kLong), dy_of_groups = dy.narrow(1, 0, 800);
+    sums.add(kExperts, {kGroups, 800, kColumns}, at::kBFloat16);
+    whole.add(kExperts, {kGroups, 800, kColumns}, at::kFloat);
     for (const Place& place : {kWo, kTable}) {
         sums.add(place, {kRows, kColumns}, at::kBFloat16);
         whole.add(place, {kRows, kColumns}, at::kFloat);
     }
     WeightWork work;
     work.add_product(kWo, dy, x);
+    work.add_grouped_product(kExperts, dy_of_groups, x, counts);
     work.add_lookup(kTable, x, tokens, /*begin=*/0, axis_);
     WeightWork same = work;
     work.run(sums.gradients());
     same.run(whole.gradients());
     ops::FirstRounding first(c10::kCPU);
-    for (const Place& place : {kWo, kTable}) {
-        const at::Tensor expected = at::empty({kRows, kColumns}, at::kBFloat16);
+    for (const Place& place : {kWo, kTable, kExperts}) {
+        const at::Tensor expected = at::empty(whole.of(place).sizes(), at::kBFloat16);
         ops::add_rounded(expected, whole.of(place), /*accumulate=*/false,
                          {Sums::key_of(place.first), {.length = kColumns, .stride = kColumns}, &first});
         EXPECT_TRUE(identical(sums.of(place), expected)) << "parameter " << place.first;

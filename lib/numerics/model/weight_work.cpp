@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "ops/embedding.h"
+#include "ops/grouped.h"
 #include "ops/matmul.h"
 #include "ops/numerics.h"
 #include "ops/sums.h"
@@ -22,13 +23,26 @@ at::Tensor& started(GradientSum& gradient) { return gradient.empty ? gradient.su
 void WeightWork::add_product(Place place, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe) {
     dy.keep_for_sums_over_rows();
     x.keep_for_sums_over_rows();
-    items_.push_back({Kind::Product, place, std::move(dy), std::move(x), &recipe});
+    items_.push_back({.kind = Kind::Product,
+                      .place = place,
+                      .dy = std::move(dy),
+                      .other = std::move(x),
+                      .recipe = &recipe});
 }
 
 void WeightWork::add_product(Place place, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe,
                              const TensorAxis& axis) {
     dy.keep_for_sums_over_rows();
-    items_.push_back({Kind::Product, place, std::move(dy), std::move(x), &recipe, /*begin=*/0, &axis});
+    items_.push_back({.kind = Kind::Product,
+                      .place = place,
+                      .dy = std::move(dy),
+                      .other = std::move(x),
+                      .recipe = &recipe,
+                      .axis = &axis});
+}
+
+void WeightWork::add_grouped_product(Place place, at::Tensor dy, at::Tensor x, at::Tensor counts) {
+    items_.push_back({Kind::GroupedProduct, place, std::move(dy), std::move(x), std::move(counts)});
 }
 
 void WeightWork::add_row_sum(Place place, at::Tensor dy) { items_.push_back({Kind::RowSum, place, dy, {}}); }
@@ -39,7 +53,8 @@ void WeightWork::add_value(Place place, at::Tensor gradient) {
 
 void WeightWork::add_lookup(Place place, at::Tensor dx, at::Tensor tokens, int64_t begin,
                             const TensorAxis& axis) {
-    items_.push_back({Kind::Lookup, place, dx, tokens, &ops::kNoCasts, begin, &axis});
+    items_.push_back(
+        {.kind = Kind::Lookup, .place = place, .dy = dx, .other = tokens, .begin = begin, .axis = &axis});
 }
 
 void WeightWork::start_gathers() {
@@ -78,7 +93,9 @@ WeightWork::Item WeightWork::cast(const Item& item) {
 
 void WeightWork::run(const Item& item, const Gradients& gradients) {
     const auto sums = gradients[item.place];
-    if (sums[0]->rounding) return add_rounded(item, sums);
+    const bool grouped = item.kind == Kind::GroupedProduct;
+    if (grouped && sums.size() > 1) return run_parts(item, sums);
+    if (sums[0]->rounding) return grouped ? add_rounded_groups(item, *sums[0]) : add_rounded(item, sums);
     const auto joined = gradients.joined.find(item.place.first);
     if (sums.size() > 1 && joined == gradients.joined.end()) return run_parts(item, sums);
     GradientSum all{sums.size() > 1 ? joined->second : sums[0]->sum, sums[0]->empty};
@@ -89,11 +106,17 @@ void WeightWork::run(const Item& item, const Gradients& gradients) {
 /// Adds the gradient of a join to sums that lie apart.
 void WeightWork::run_parts(const Item& item, std::span<GradientSum* const> gradients) {
     for (int64_t begin = 0; GradientSum * each : gradients) {
-        const int64_t columns = each->sum.size(0);
+        const bool grouped = item.kind == Kind::GroupedProduct;
+        const int64_t num_rows = each->sum.numel() / std::max<int64_t>(1, each->sum.size(-1));
+        const int64_t columns = grouped ? num_rows / item.counts.size(0) : each->sum.size(0);
         Item part = item;
         part.dy = item.dy.narrow(1, begin, columns);
-        add(part, *each);
-        each->count_gradient();
+        if (grouped && each->rounding) {
+            add_rounded_groups(part, *each);
+        } else {
+            add(part, *each);
+            each->count_gradient();
+        }
         begin += columns;
     }
 }
@@ -103,6 +126,10 @@ void WeightWork::add(const Item& item, GradientSum& gradient) {
         case Kind::Product:
             ops::linear_weight_gradient(gradient.sum, item.dy, item.other, !gradient.empty,
                                         item.recipe->accumulation);
+            break;
+        case Kind::GroupedProduct:
+            ops::grouped_weight_gradient(gradient.sum, item.dy.values, item.other.values, item.counts,
+                                         !gradient.empty);
             break;
         case Kind::RowSum:
             ops::add_row_sum(started(gradient), item.dy.values);
@@ -154,10 +181,36 @@ void WeightWork::add_rounded(const Item& item, std::span<GradientSum* const> gra
     for (GradientSum* each : gradients) each->count_gradient();
 }
 
+/// The same for a product of groups. Some groups at a time, unless all are multiplied at once.
+void WeightWork::add_rounded_groups(const Item& item, GradientSum& gradient) {
+    const at::Tensor &dy = item.dy.values, &x = item.other.values, &counts = item.counts;
+    const int64_t num_groups = counts.size(0), group_size = gradient.sum.numel() / num_groups;
+    GradientSum by_group = gradient;
+    by_group.sum = gradient.sum.view({num_groups, -1, x.size(1)});
+    const bool at_once = ops::multiplies_groups_at_once(dy, x);
+    const int64_t max_groups = ops::max_temporary_elements(x) / std::max<int64_t>(1, group_size);
+    const int64_t step = at_once ? num_groups : std::clamp<int64_t>(max_groups, 1, num_groups);
+    const at::Tensor workspace =
+        at::empty({step, by_group.sum.size(1), x.size(1)}, x.options().dtype(at::kFloat));
+    for (int64_t begin = 0; begin < num_groups; begin += step) {
+        const int64_t count = std::min(step, num_groups - begin);
+        const auto [first_row, num_rows] =
+            at_once ? ops::GroupRows{0, x.size(0)} : ops::rows_of_groups(counts, x.size(0), begin, count);
+        const at::Tensor part = workspace.narrow(0, 0, count);
+        ops::grouped_weight_gradient(part, dy.narrow(0, first_row, num_rows),
+                                     x.narrow(0, first_row, num_rows), counts.narrow(0, begin, count),
+                                     /*accumulate=*/false);
+        by_group.add_rounded(part, begin);
+    }
+    gradient.count_gradient();
+}
+
 /// The work that computes `count` rows of the item's gradient, from row `first` on.
 WeightWork::Item WeightWork::rows_of(const Item& item, int64_t first, int64_t count) {
     Item part = item;
     switch (item.kind) {
+        case Kind::GroupedProduct:  // add_rounded_groups() divides it
+            break;
         case Kind::Product:
         case Kind::RowSum:
             part.dy = item.dy.narrow(1, first, count);

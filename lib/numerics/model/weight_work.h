@@ -26,6 +26,9 @@ class WeightWork {
     /// axis outlives this object.
     void add_product(Place place, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe,
                      const TensorAxis& axis);
+    /// dW[g] += dy^T x over the rows of group g, of experts (ops/grouped.h). W is [groups, out, in] or
+    /// [groups * out, in].
+    void add_grouped_product(Place place, at::Tensor dy, at::Tensor x, at::Tensor counts);
     void add_row_sum(Place place, at::Tensor dy);      // db += sum of the rows of dy
     void add_value(Place place, at::Tensor gradient);  // dw += gradient
     /// dW[token - begin] += dx, of which this rank has its rows, as in the other add_product().
@@ -43,12 +46,13 @@ class WeightWork {
     static int64_t rows_at_once(int64_t num_rows, int64_t row_size, const at::Tensor& x);
 
   private:
-    enum class Kind { Product, RowSum, Value, Lookup };
+    enum class Kind { Product, GroupedProduct, RowSum, Value, Lookup };
     struct Item {
         Kind kind;
         Place place;
         ops::Operand dy;
-        ops::Operand other;  // x or tokens
+        ops::Operand other;      // x or tokens
+        at::Tensor counts = {};  // of the rows of a grouped product
         const ops::Recipe* recipe = &ops::kNoCasts;
         int64_t begin = 0;
         const TensorAxis* axis = nullptr;              // rows() are this rank's; null: all
@@ -61,6 +65,7 @@ class WeightWork {
     static void run_parts(const Item& item, std::span<GradientSum* const> gradients);
     static void add(const Item& item, GradientSum& gradient);
     static void add_rounded(const Item& item, std::span<GradientSum* const> gradients);
+    static void add_rounded_groups(const Item& item, GradientSum& gradient);
     static Item rows_of(const Item& item, int64_t first, int64_t count);
     std::vector<Item> items_;
 };
