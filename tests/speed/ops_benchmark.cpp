@@ -10,6 +10,7 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <benchmark/benchmark.h>
 
 #include <cstring>
@@ -85,8 +86,8 @@ struct Experts {
     explicit Experts(at::ScalarType type)
         : x(random({kCount * kRows, kIn}, type)),
           dy(random({kCount * kRows, kOut}, type)),
-          weight(random({kCount, kOut, kIn}, type)),
-          sum(random({kCount, kOut, kIn}, at::kFloat)),
+          weight(random({kOut, kIn}, type).repeat({kCount, 1, 1})),
+          sum(at::zeros({kCount, kOut, kIn}, at::kFloat)),
           counts(at::full({kCount}, kRows, at::kLong)) {}
 
     static double flops() { return 2.0 * kCount * kRows * kIn * kOut; }
