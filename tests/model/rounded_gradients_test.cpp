@@ -154,7 +154,7 @@ TEST_F(RoundedGradients, RowsAtATimeGiveTheSameBits) {
     const at::Tensor tokens = at::arange(kFewTokens, at::kLong) * 2000 + 50;
     Sums sums, whole;
     constexpr int64_t kGroups = 6;
-    const at::Tensor counts = at::tensor({0, 1, 0, 0, 2, 0}, at::kLong), dy_of_groups = dy.narrow(1, 0, 800);
+    const at::Tensor counts = at::tensor({0, 1, 0, 0, 0, 2}, at::kLong), dy_of_groups = dy.narrow(1, 0, 800);
     sums.add(kExperts, {kGroups, 800, kColumns}, at::kBFloat16);
     whole.add(kExperts, {kGroups, 800, kColumns}, at::kFloat);
     for (const Place& place : {kWo, kTable}) {
