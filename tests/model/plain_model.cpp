@@ -5,10 +5,12 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <tuple>
 
 namespace argosy::model {
 namespace {
@@ -58,6 +60,32 @@ at::Tensor attention(const ModelSpec& spec, int64_t layer, const at::Tensor& q, 
         .matmul(v.repeat_interleave(sharing, 1));
 }
 
+bool has_experts(const ModelSpec& spec, int64_t layer) {
+    if (!spec.experts || layer % spec.experts->period != spec.experts->period - 1) return false;
+    for (const int64_t dense : spec.experts->dense_layers)
+        if (layer == dense) return false;
+    return true;
+}
+
+/// Computes all experts for all tokens, and weighs those that are not chosen with 0.
+at::Tensor experts(const ModelSpec& spec, const at::Tensor& x, const at::Tensor& router, const at::Tensor& w1,
+                   const at::Tensor& w2, const at::Tensor& w3) {
+    const int64_t count = router.size(0), hidden = w1.size(0) / count;
+    const at::Tensor scores = x.matmul(router.t()).softmax(-1);
+    const at::Tensor chosen = std::get<1>(scores.topk(spec.experts->router.top_k, -1));
+    at::Tensor shares = scores * at::zeros_like(scores).scatter(-1, chosen, 1);
+    if (spec.experts->router.normalize) shares = shares / shares.sum(-1, /*keepdim=*/true);
+    at::Tensor y = at::zeros_like(x);
+    for (int64_t i = 0; i < count; ++i) {
+        const auto of = [&](const at::Tensor& stack, int64_t rows) {
+            return stack.narrow(0, i * rows, rows).t();
+        };
+        const at::Tensor gated = activated(spec, x.matmul(of(w1, hidden))) * x.matmul(of(w3, hidden));
+        y = y + gated.matmul(of(w2, x.size(-1))) * shares.narrow(-1, i, 1);
+    }
+    return y;
+}
+
 }  // namespace
 
 at::Tensor plain_embedding(const ModelSpec& spec, const at::Tensor& table, const at::Tensor& tokens) {
@@ -94,6 +122,11 @@ at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64
     const at::Tensor middle = x + norm_if(after, output, "attention_post_norm");
 
     const at::Tensor m = norm_if(before, middle, after ? "ffn_pre_norm" : "ffn_norm");
+    if (has_experts(spec, layer)) {
+        const at::Tensor y = experts(spec, m, weight("moe.router.weight"), weight("moe.experts.w1.weight"),
+                                     weight("moe.experts.w2.weight"), weight("moe.experts.w3.weight"));
+        return middle + norm_if(after, y, "ffn_post_norm");
+    }
     const at::Tensor hidden = activated(spec, linear(m, "feed_forward.w1", spec.mlp_bias)) *
                               linear(m, "feed_forward.w3", spec.mlp_bias);
     return middle + norm_if(after, linear(hidden, "feed_forward.w2", spec.mlp_bias), "ffn_post_norm");

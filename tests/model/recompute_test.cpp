@@ -76,16 +76,20 @@ TEST_P(RecomputeTest, DropsWhatItSays) {
     Block(spec, /*layer=*/0, model.axis, model.context, model.rope)
         .forward(model.weights(1), x, model.batch, mode, tape);
     EXPECT_TRUE(tape.input.is_same(x));
-    for (const ops::Operand& cheap : {tape.attention.input, tape.attention.output, tape.feed_forward.input,
-                                      tape.feed_forward.activation}) {
+    for (const ops::Operand& cheap :
+         {tape.attention.input, tape.attention.output, tape.feed_forward.input, tape.feed_forward.activation,
+          tape.experts.input, ops::Operand(tape.experts.activation)}) {
         EXPECT_FALSE(cheap.defined());
     }
-    for (const at::Tensor& product : {tape.attention.qkv, tape.attention.v, tape.attention.result.y,
-                                      tape.middle, tape.feed_forward.gate_up}) {
+    const bool has_experts = layer_spec(spec, 0).has_experts;
+    const at::Tensor gate_up = has_experts ? tape.experts.gate_up : tape.feed_forward.gate_up;
+    for (const at::Tensor& product :
+         {tape.attention.qkv, tape.attention.v, tape.attention.result.y, tape.middle, gate_up}) {
         EXPECT_EQ(product.defined(), mode == RecomputeMode::Selective);
     }
     // The tape keeps one form of q and k: with QK-norm the products before the norm.
     EXPECT_EQ(tape.attention.q.defined(), mode == RecomputeMode::Selective && spec.qk_norm == QkNorm::None);
+    EXPECT_EQ(tape.experts.routing.experts.defined(), has_experts);  // the choice stays in every mode
     for (const at::Tensor& added : {tape.attention.added, tape.feed_forward.added})
         EXPECT_EQ(added.defined(), mode == RecomputeMode::Selective && spec.norms != NormPlace::Before);
 }

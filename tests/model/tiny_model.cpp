@@ -87,7 +87,18 @@ std::vector<ModelSpec> tiny_specs() {
     phi3.name = "phi3";
     phi3.qk_norm = QkNorm::None;
     phi3.rotary_dim = 6;
-    return {llama, tied, qwen2, qwen3, biased, mistral, olmo3, gemma3, phi3};
+    ModelSpec mixtral = llama;
+    mixtral.name = "mixtral";
+    mixtral.experts = {.router = {.num_experts = 5, .top_k = 2}, .hidden_dim = 11};
+    ModelSpec qwen3_moe = qwen3;
+    qwen3_moe.name = "qwen3_moe";
+    qwen3_moe.num_layers = 3;
+    qwen3_moe.experts = {
+        .router = {.num_experts = 7, .top_k = 3, .normalize = false}, .hidden_dim = 6, .period = 2};
+    ModelSpec normed = gemma3;
+    normed.name = "normed_experts";
+    normed.experts = {.router = {.num_experts = 4, .top_k = 4}, .hidden_dim = 9, .dense_layers = {0}};
+    return {llama, tied, qwen2, qwen3, biased, mistral, olmo3, gemma3, phi3, mixtral, qwen3_moe, normed};
 }
 
 TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, int64_t num_sequences,

@@ -19,7 +19,7 @@ namespace argosy::model {
 
 /// Models with grouped queries and odd sizes: plain Llama, tied, QKV bias, QK-norm with a free head_dim,
 /// biases everywhere, a sliding window, norms after each half with a window in every other layer,
-/// Gemma's, and heads of which a part rotates.
+/// Gemma's, heads of which a part rotates, and experts in all layers, in some, and with norms after them.
 std::vector<ModelSpec> tiny_specs();
 
 struct TinyModel {

@@ -45,6 +45,7 @@ struct ParamSpec {
     std::vector<int64_t> shape = {};
     Init init = {};
     ParameterKind kind = ParameterKind::Matrix;
+    int64_t num_matrices = 1;  // a stack of so many matrices with equally many rows
     int num_heads = 1;  // each head has an equal block of the rows; 1: rows belong to no head
     bool makes_scores = false;  // attention scores are proportional to it: of q and k
     /// The pipeline ranks that hold the parameter, each once; two for a tied table on two ranks.

@@ -1,6 +1,7 @@
 #include "model/block.h"
 
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
 
@@ -47,19 +48,27 @@ RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorO
 
 void Tape::drop(RecomputeMode mode) {
     if (mode == RecomputeMode::Full) {
+        ops::Routing routing = std::move(experts.routing);
         *this = Tape{.input = input};
+        experts.routing = std::move(routing);
         return;
     }
     attention.drop(mode);
     feed_forward.drop(mode);
+    experts.drop(mode);
 }
 
 BlockPlaces declare_block(const ModelSpec& spec, int64_t layer, Unit& unit) {
     BlockPlaces places;
     places.attention.declare_matrices(spec, layer, unit);
-    places.feed_forward.declare_matrices(spec, layer, unit);
+    const bool has_experts = layer_spec(spec, layer).has_experts;
+    if (has_experts) {
+        places.experts.declare(spec, layer, unit);
+    } else {
+        places.feed_forward.declare_matrices(spec, layer, unit);
+    }
     places.attention.declare_vectors(spec, unit);
-    places.feed_forward.declare_vectors(spec, unit);
+    if (!has_experts) places.feed_forward.declare_vectors(spec, unit);
     return places;
 }
 
@@ -69,8 +78,24 @@ Block::Block(const ModelSpec& spec, int64_t layer, const TensorAxis& axis, const
 
 Block::Block(const ModelSpec& spec, const LayerSpec& layer, const BlockPlaces& places, const TensorAxis& axis,
              const ContextAxis& context, const RopeTables& rope)
-    : attention_(spec, layer, places.attention, axis, context, rope.of(layer)),
-      feed_forward_(spec, places.feed_forward, axis) {}
+    : attention_(spec, layer, places.attention, axis, context, rope.of(layer)) {
+    if (layer.has_experts) {
+        experts_.emplace(spec, places.experts, axis);
+    } else {
+        feed_forward_.emplace(spec, places.feed_forward, axis);
+    }
+}
+
+void Block::fill_half(const Weights& weights, const at::Tensor& x, SumOver summed, SumOver activation_summed,
+                      Tape& tape) const {
+    if (experts_) return experts_->fill(weights, x, tape.experts);
+    feed_forward_->fill(weights, x, summed, activation_summed, tape.feed_forward);
+}
+
+at::Tensor Block::add_half(const at::Tensor& x, const Weights& weights, Tape& tape) const {
+    if (experts_) return experts_->add_to(x, weights, tape.experts);
+    return feed_forward_->add_to(x, weights, tape.feed_forward);
+}
 
 at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                           Tape& tape) const {
@@ -83,9 +108,9 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
     attention_.fill(weights, x, batch, summed, tape.attention);
     tape.middle = attention_.add_to(x, weights, tape.attention);
     // 2. feed-forward: middle [rows, dim] -> activation [tokens, hidden]
-    feed_forward_.fill(weights, tape.middle, summed, summed, tape.feed_forward);
+    fill_half(weights, tape.middle, summed, summed, tape);
     // 3. project back and add to the residual stream: y [rows, dim]
-    at::Tensor y = feed_forward_.add_to(tape.middle, weights, tape.feed_forward);
+    at::Tensor y = add_half(tape.middle, weights, tape);
     // 4. drop what recompute() will make again, and what backward does not read
     tape.drop(mode);
     return y;
@@ -98,10 +123,10 @@ void Block::recompute(const Weights& weights, const Batch& batch, Tape& tape) co
     const auto summed = tape.attention.v.defined() ? SumOver::Rows : SumOver::Either;
     attention_.fill(weights, tape.input, batch, summed, tape.attention);
     if (!tape.middle.defined()) tape.middle = attention_.add_to(tape.input, weights, tape.attention);
-    const bool repeats_last = feed_forward_.must_add(tape.feed_forward);
-    feed_forward_.fill(weights, tape.middle, summed, repeats_last ? summed : SumOver::Rows,
-                       tape.feed_forward);
-    if (repeats_last) feed_forward_.add_to(tape.middle, weights, tape.feed_forward);
+    const bool repeats_last =
+        experts_ ? experts_->must_add(tape.experts) : feed_forward_->must_add(tape.feed_forward);
+    fill_half(weights, tape.middle, summed, repeats_last ? summed : SumOver::Rows, tape);
+    if (repeats_last) add_half(tape.middle, weights, tape);
     tape.drop(RecomputeMode::None);
 }
 
@@ -110,7 +135,8 @@ at::Tensor Block::backward_input(const Weights& weights, const at::Tensor& dy, c
                                  WeightWork& work) const {
     // dy [rows, dim] -> dmiddle [rows, dim] -> dx [rows, dim]
     const at::Tensor dmiddle =
-        feed_forward_.backward_input(weights, dy, tape.middle, tape.feed_forward, work);
+        experts_ ? experts_->backward_input(weights, dy, tape.middle, tape.experts, work)
+                 : feed_forward_->backward_input(weights, dy, tape.middle, tape.feed_forward, work);
     at::Tensor dx = attention_.backward_input(weights, dmiddle, tape.input, batch, tape.attention, work);
     tape = {};
     return dx;

@@ -1,8 +1,11 @@
-// A transformer block: attention, then the feed-forward half. The backward pass is written by hand. The tape
-// keeps tensors from forward to backward.
+// A transformer block: attention, then the feed-forward half, which has one MLP or experts. The backward pass
+// is written by hand. The tape keeps tensors from forward to backward.
 #pragma once
 
+#include <optional>
+
 #include "model/attention.h"
+#include "model/experts.h"
 #include "model/feed_forward.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
@@ -33,6 +36,7 @@ struct Tape {
     AttentionTape attention;
     at::Tensor middle;  // [rows, dim], the residual stream after attention
     FeedForwardTape feed_forward;
+    ExpertsTape experts;
 
     void drop(RecomputeMode mode);
 };
@@ -40,6 +44,7 @@ struct Tape {
 struct BlockPlaces {
     AttentionPlaces attention;
     FeedForwardPlaces feed_forward;
+    ExpertsPlaces experts;
 };
 /// Declares the parameters of a block. The order of a unit's parameters is that in which norms add them up:
 /// biases and norms of heads come after all matrices.
@@ -61,8 +66,15 @@ class Block : public Layer {
     Block(const ModelSpec& spec, const LayerSpec& layer, const BlockPlaces& places, const TensorAxis& axis,
           const ContextAxis& context, const RopeTables& rope);
 
-    Attention attention_;
-    FeedForward feed_forward_;
+    // COLLECTIVE: the feed-forward half.
+    void fill_half(const Weights& weights, const at::Tensor& x, ops::SumOver summed,
+                   ops::SumOver activation_summed, Tape& tape) const;
+    at::Tensor add_half(const at::Tensor& x, const Weights& weights, Tape& tape) const;
+
+    const Attention attention_;
+    // One of the two.
+    std::optional<const FeedForward> feed_forward_;
+    std::optional<const Experts> experts_;
 };
 
 }  // namespace argosy::model

@@ -33,7 +33,18 @@ void HalfNorms::fill(const Weights& weights, const at::Tensor& x, const ops::Rec
 at::Tensor HalfNorms::add_to(const at::Tensor& x, const Weights& weights, const ops::Operand& operand,
                              Place matrix, Place bias, HalfTape& tape) const {
     if (!places_.after) return axis_.row(operand, weights.stack(matrix), weights[bias], x);
-    if (!tape.added.defined()) tape.added = axis_.row(operand, weights.stack(matrix), weights[bias]);
+    const bool repeats = tape.added.defined();
+    return add(x, weights, repeats ? tape.added : axis_.row(operand, weights.stack(matrix), weights[bias]),
+               tape);
+}
+
+at::Tensor HalfNorms::add(const at::Tensor& x, const Weights& weights, const at::Tensor& f,
+                          HalfTape& tape) const {
+    if (!places_.after) {
+        ops::note_pass({f, x, f});
+        return f.add(x);
+    }
+    tape.added = f;
     auto [y, inverse_rms] = ops::rms_norm(tape.added, norm_of(spec_, weights[places_.after]));
     tape.added_inverse_rms = inverse_rms;
     ops::note_pass({y, x, y});

@@ -43,6 +43,9 @@ class HalfNorms {
     at::Tensor add_to(const at::Tensor& x, const Weights& weights, const ops::Operand& operand, Place matrix,
                       Place bias, HalfTape& tape) const;
 
+    /// The same, for an f that is there.
+    at::Tensor add(const at::Tensor& x, const Weights& weights, const at::Tensor& f, HalfTape& tape) const;
+
     /// Whether add_to() fills slots that are empty, so that a recompute needs it.
     bool must_add(const HalfTape& tape) const { return places_.after && !tape.added.defined(); }
 

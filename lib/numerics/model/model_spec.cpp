@@ -90,6 +90,17 @@ std::string text_of(const std::optional<RopeScaling>& scaling) {
     return "";
 }
 
+std::string text_of(const std::optional<ExpertSpec>& experts) {
+    if (!experts) return "none";
+    const ops::Router& router = experts->router;
+    return fmt::format(
+        "{} of {} with {} columns every {} layers but {}, {} scores{} times {}, {} of {} groups",
+        router.top_k, router.num_experts, experts->hidden_dim, experts->period,
+        fmt::join(experts->dense_layers, " "),
+        router.score == ops::Router::Score::Softmax ? "softmax" : "sigmoid",
+        router.normalize ? ", normalized," : "", router.scale, router.top_groups, router.num_groups);
+}
+
 const char* name_of(QkNorm norm) {
     switch (norm) {
         case QkNorm::None:
@@ -151,6 +162,7 @@ std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b) {
     compare("sliding_window", text(a.sliding_window), text(b.sliding_window));
     compare("full_layer_period", a.full_layer_period, b.full_layer_period);
     compare("window_rope_theta", text(a.window_rope_theta), text(b.window_rope_theta));
+    compare("experts", text_of(a.experts), text_of(b.experts));
     ModelSpec same_context = a;
     same_context.max_context = b.max_context;
     if (found.empty() && same_context != b) found.emplace_back("a setting that differences() does not name");
@@ -158,9 +170,16 @@ std::vector<std::string> differences(const ModelSpec& a, const ModelSpec& b) {
 }
 
 LayerSpec layer_spec(const ModelSpec& spec, int64_t layer) {
+    LayerSpec found;
+    if (spec.experts) {
+        found.has_experts = (layer + 1) % spec.experts->period == 0 &&
+                            !std::ranges::binary_search(spec.experts->dense_layers, layer);
+    }
     const bool full = spec.full_layer_period > 0 && (layer + 1) % spec.full_layer_period == 0;
-    if (full || !spec.sliding_window) return {};
-    return {.window = spec.sliding_window, .rotates_as_windowed = spec.window_rope_theta.has_value()};
+    if (full || !spec.sliding_window) return found;
+    found.window = spec.sliding_window;
+    found.rotates_as_windowed = spec.window_rope_theta.has_value();
+    return found;
 }
 
 std::vector<double> window_rope_frequencies(const ModelSpec& spec) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/activation.h"
+#include "ops/router.h"
 
 namespace argosy::model {
 
@@ -35,6 +36,15 @@ enum class NormPlace { Before, After, Both };
 /// RMSNorm of q and k before the rotation: of each head alone, or of all heads together.
 enum class QkNorm { None, Heads, Together };
 
+/// Experts in place of the MLP of some layers.
+struct ExpertSpec {
+    ops::Router router;
+    int64_t hidden_dim = 0;                  // of each expert
+    int64_t period = 1;                      // every so many layers, the last one has experts
+    std::vector<int64_t> dense_layers = {};  // ascending; these have none even so
+    bool operator==(const ExpertSpec&) const = default;
+};
+
 struct ModelSpec {
     std::string name;  // architecture: llama3, mistral, qwen2, qwen3, olmo2, olmo3, gemma3, phi3
     int64_t vocab_size = 0, dim = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0,
@@ -59,6 +69,8 @@ struct ModelSpec {
     /// alike.
     std::optional<double> window_rope_theta;
 
+    std::optional<ExpertSpec> experts;  // none: all layers have one MLP
+
     /// Hugging Face's max_position_embeddings: the maximum sequence length that the weights support. No layer
     /// reads the value.
     int64_t max_context = 8192;
@@ -69,6 +81,7 @@ struct ModelSpec {
 struct LayerSpec {
     std::optional<int64_t> window;  // as ModelSpec::sliding_window
     bool rotates_as_windowed = false;
+    bool has_experts = false;
     bool operator==(const LayerSpec&) const = default;
 };
 LayerSpec layer_spec(const ModelSpec& spec, int64_t layer);

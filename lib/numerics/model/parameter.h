@@ -40,6 +40,9 @@ struct Parameter {
     /// The largest number of parts of that cut. More ranks share parts, and each computes a part of their
     /// gradients.
     int64_t max_parts = std::numeric_limits<int64_t>::max();
+    /// Each rank of the tensor axis reads all of it, for its own rows, and computes their whole part of the
+    /// gradient. REQUIRES: no tensor_dim.
+    bool reads_own_rows = false;
     /// The matrix of a linear layer, whose products may cast their operands.
     bool is_projection = false;
     /// The table of the embedding, also where it is the matrix of a tied head.

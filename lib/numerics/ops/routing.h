@@ -9,20 +9,9 @@
 
 #include <cstdint>
 
+#include "ops/router.h"
+
 namespace argosy::ops {
-
-struct Router {
-    enum class Score { Softmax, Sigmoid };
-
-    int64_t num_experts, top_k;
-    Score score = Score::Softmax;
-    /// Divides the weights of a token by their sum. Of sigmoids, 1e-20 is added to the sum.
-    bool normalize = true;
-    double scale = 1;  // of the weights
-    /// Experts are in groups of equal size, and a token goes to experts of top_groups groups. A group's score
-    /// is the sum of the two largest scores of its experts.
-    int64_t num_groups = 1, top_groups = 1;
-};
 
 /// The choice for some tokens. Equal scores: the lower number comes first.
 struct Routing {

@@ -52,7 +52,7 @@ void check_stages(const ModelSpec& spec, const std::vector<int>& stage_layers) {
 
 /// Splits heads, hidden columns and the vocabulary over the tensor axis.
 void split_for_tensor_parallel(Parameter& parameter, int degree) {
-    if (degree == 1) return;
+    if (degree == 1 || parameter.reads_own_rows) return;
     if (!parameter.tensor_dim) {
         parameter.spec.gradient = {Axis::Tensor};
         return;
@@ -63,9 +63,10 @@ void split_for_tensor_parallel(Parameter& parameter, int degree) {
 }
 
 void shard(Parameter& parameter, const MeshShape& mesh) {
-    parameter.spec.shards = kDenseShards;
-    const int degree = mesh.degree(kDenseShards);
-    if (degree > 1) parameter.spec.cuts.push_back({kDenseShards, 0, degree});
+    const layout::AxisSet shards = parameter.reads_own_rows ? kExpertShards : kDenseShards;
+    parameter.spec.shards = shards;
+    const int degree = mesh.degree(shards);
+    if (degree > 1) parameter.spec.cuts.push_back({shards, 0, degree});
 }
 
 bool is_sharded(const layout::ParamSpec& spec) {

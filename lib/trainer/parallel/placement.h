@@ -18,6 +18,10 @@ namespace argosy::parallel {
 /// The axes over which the parameters of dense layers are sharded.
 inline constexpr layout::AxisSet kDenseShards = {layout::Axis::Shard, layout::Axis::Context};
 
+/// Those over which experts are: ranks of the tensor axis send their own rows through all of them.
+inline constexpr layout::AxisSet kExpertShards = {layout::Axis::Shard, layout::Axis::Context,
+                                                  layout::Axis::Tensor};
+
 /// The parameters of every unit of the model (embedding, blocks, head) with their placement, and the pipeline
 /// stage of each unit.
 struct ModelPlacement {

@@ -1,0 +1,126 @@
+#include "model/experts.h"
+
+#include <ATen/TensorOperators.h>
+
+#include <utility>
+
+#include "ops/glu.h"
+#include "ops/grouped.h"
+#include "ops/matmul.h"
+#include "ops/numerics.h"
+
+namespace argosy::model {
+namespace {
+
+/// The matrices of all experts, one below the other.
+Parameter stack(std::string name, const ExpertSpec& experts, int64_t outputs, int64_t inputs,
+                double deviation) {
+    const int64_t count = experts.router.num_experts;
+    Parameter parameter = projection(std::move(name), count * outputs, inputs, kOutputs, deviation);
+    parameter.spec.num_matrices = count;
+    parameter.tensor_dim.reset();
+    parameter.reads_own_rows = true;
+    parameter.is_projection = false;
+    parameter.multiplied = static_cast<double>(experts.router.top_k) / static_cast<double>(count);
+    parameter.set = 1;
+    return parameter;
+}
+
+/// The router computes in fp32, or in fp64.
+at::Tensor widened(const at::Tensor& x) { return x.to(ops::accumulation_type(x.scalar_type())); }
+
+/// The weight of each slot, in the order of their rows, and back.
+at::Tensor slot_weights(const ops::Routing& routing) {
+    return ops::permute(routing.weights.reshape({-1, 1}), routing.order, 1).view({-1});
+}
+at::Tensor token_weights(const at::Tensor& slots, const ops::Routing& routing) {
+    return ops::combine(slots.view({-1, 1}), routing.order, 1).view(routing.weights.sizes());
+}
+
+}  // namespace
+
+void ExpertsTape::drop(RecomputeMode mode) {
+    if (mode == RecomputeMode::None) return;
+    input = {};
+    activation.reset();
+}
+
+void ExpertsPlaces::declare(const ModelSpec& spec, int64_t layer, Unit& unit) {
+    const ExpertSpec& experts = *spec.experts;
+    const double deviation = residual_deviation(layer);
+    const bool both = spec.norms == NormPlace::Both;
+    norms.declare_before(spec, both ? "ffn_pre_norm.weight" : "ffn_norm.weight", unit);
+    Parameter gate =
+        projection("moe.router.weight", experts.router.num_experts, spec.dim, kOutputs, kDefaultDeviation);
+    gate.tensor_dim.reset();
+    gate.is_projection = false;
+    router = unit.add({std::move(gate)}, "router");
+    gate_up =
+        unit.add({stack("moe.experts.w1.weight", experts, experts.hidden_dim, spec.dim, kDefaultDeviation),
+                  stack("moe.experts.w3.weight", experts, experts.hidden_dim, spec.dim, deviation)},
+                 "experts' w1, w3");
+    down = unit.add({stack("moe.experts.w2.weight", experts, spec.dim, experts.hidden_dim, deviation)},
+                    "experts' w2");
+    norms.declare_after(spec, "ffn_post_norm.weight", unit);
+}
+
+at::Tensor Experts::to_slots(const at::Tensor& rows, const ops::Routing& routing) const {
+    return ops::permute(rows, routing.order, router_.top_k);
+}
+
+at::Tensor Experts::sum_of_slots(const at::Tensor& slots, const ops::Routing& routing) const {
+    return ops::combine(slots, routing.order, router_.top_k);
+}
+
+void Experts::fill(const Weights& weights, const at::Tensor& x, ExpertsTape& tape) const {
+    // 1. normalise, if there is a norm before: input [rows, dim]
+    norms_.fill(weights, x, ops::kNoCasts, ops::SumOver::Either, tape);
+    // 2. choose experts: logits [rows, experts]
+    if (!tape.logits.defined())
+        tape.logits = ops::linear(widened(tape.input.values), widened(weights[places_.router]));
+    if (!tape.routing.experts.defined()) tape.routing = ops::route(tape.logits, router_);
+    const ops::Routing& routing = tape.routing;
+    // 3. project to gate and up: gate_up [slots, 2 hidden]
+    if (!tape.gate_up.defined()) {
+        tape.gate_up = ops::grouped_linear(to_slots(tape.input.values, routing),
+                                           weights.stack(places_.gate_up).parts, routing.counts);
+    }
+    // 4. act(gate) * up * weight: activation [slots, hidden]
+    if (!tape.activation.defined())
+        tape.activation = ops::weighted_glu(tape.gate_up, slot_weights(routing), activation_);
+}
+
+at::Tensor Experts::add_to(const at::Tensor& x, const Weights& weights, ExpertsTape& tape) const {
+    const auto output = [&] {
+        return sum_of_slots(
+            ops::grouped_linear(tape.activation, weights.stack(places_.down).parts, tape.routing.counts),
+            tape.routing);
+    };
+    return norms_.add(x, weights, tape.added.defined() ? tape.added : output(), tape);
+}
+
+at::Tensor Experts::backward_input(const Weights& weights, const at::Tensor& dy, const at::Tensor& x,
+                                   ExpertsTape& tape, WeightWork& work) const {
+    const ops::Routing& routing = tape.routing;
+    const auto stacks = [&](Place place) { return weights.stack(place).parts; };
+    // 1. norm after, and down projection: dactivation [slots, hidden]
+    const at::Tensor dslots = to_slots(norms_.gradient_of_added(weights, dy, tape, work), routing);
+    const at::Tensor dactivation = ops::grouped_input_gradient(dslots, stacks(places_.down), routing.counts);
+    work.add_grouped_product(places_.down, dslots, std::exchange(tape.activation, {}), routing.counts);
+    // 2. act(gate) * up * weight: dgate_up [slots, 2 hidden]
+    const auto [dgate_up, dweights] =
+        ops::weighted_glu_backward(dactivation, tape.gate_up, slot_weights(routing), activation_);
+    // 3. gate and up projections: dinput [rows, dim]
+    const at::Tensor dinput =
+        sum_of_slots(ops::grouped_input_gradient(dgate_up, stacks(places_.gate_up), routing.counts), routing);
+    work.add_grouped_product(places_.gate_up, dgate_up, to_slots(tape.input.values, routing), routing.counts);
+    // 4. router: its part of dinput
+    const at::Tensor dlogits =
+        ops::route_backward(token_weights(dweights, routing), tape.logits, routing, router_);
+    dinput.add_(ops::linear_input_gradient(dlogits, widened(weights[places_.router])));
+    work.add_product(places_.router, dlogits, widened(tape.input.values));
+    // 5. norm before, plus the gradient of the bypass: dx [rows, dim]
+    return norms_.gradient_of_x(weights, dinput, dy, x, tape, work);
+}
+
+}  // namespace argosy::model
