@@ -99,6 +99,15 @@ model::ModelSpec draw_model(Random& random) {
     if (random.chance(30)) spec.query_scalar = 3;
     if (!spec.query_scalar && random.chance(30)) spec.rotary_dim = 2 * random.between(1, spec.head_dim / 2);
     if (random.chance(30)) spec.activation = ops::Activation::GeluTanh;
+    if (random.chance(40)) {
+        const int64_t num_experts = random.between(1, 9);
+        spec.experts = {.router = {.num_experts = num_experts,
+                                   .top_k = random.between(1, std::min<int64_t>(num_experts, 8)),
+                                   .normalize = random.chance(50)},
+                        .hidden_dim = random.between(1, 20),
+                        .period = random.between(1, 2)};
+        if (random.chance(30)) spec.experts->dense_layers = {random.between(0, 2)};
+    }
     return spec;
 }
 
