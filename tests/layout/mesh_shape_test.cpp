@@ -58,6 +58,22 @@ TEST(Resolve, RefusesProductsThatNoIntegerHolds) {
     expect_refused({.pipeline = 65536, .shard = 65537, .tensor = 65536}, 65536, {"but the run has 65536;"});
 }
 
+TEST(Resolve, DividesExpertsOverTheNearestRanks) {
+    const auto axes = [](int expert, int context = 2) {
+        return resolve({.replicate = 2, .shard = 4, .context = context, .tensor = 3, .expert = expert},
+                       24 * context)
+            .expert_axes;
+    };
+    EXPECT_EQ(axes(1), AxisSet());
+    EXPECT_EQ(axes(3), AxisSet(Axis::Tensor));
+    EXPECT_EQ(axes(6), (AxisSet{Axis::Context, Axis::Tensor}));
+    EXPECT_EQ(axes(24), (AxisSet{Axis::Shard, Axis::Context, Axis::Tensor}));
+    EXPECT_EQ(axes(3, /*context=*/1), AxisSet(Axis::Tensor));
+    expect_refused({.shard = 4, .tensor = 2, .expert = 4}, 8,
+                   {"parallelism.expert_parallel_degree is 4", "by 1, 2, 2, 8"});
+    EXPECT_EQ(resolve({.shard = 4, .tensor = 2, .expert = 8}, 8).name(), "dp_shard 4 x tp 2, ep 8");
+}
+
 TEST(AxisSet, NamesItsAxesInOrder) {
     EXPECT_EQ(kShards.name(), "dp_shard x cp");
     EXPECT_EQ(AxisSet(Axis::Pipeline).name(), "pp");

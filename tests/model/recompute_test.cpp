@@ -73,7 +73,7 @@ TEST_P(RecomputeTest, DropsWhatItSays) {
     TinyModel model(spec, type, 2, 17);
     const at::Tensor x = model.random.normal({34, spec.dim}, type);
     Tape tape;
-    Block(spec, /*layer=*/0, model.axis, model.context, model.rope)
+    Block(spec, /*layer=*/0, model.axis, model.context, model.experts, model.rope)
         .forward(model.weights(1), x, model.batch, mode, tape);
     EXPECT_TRUE(tape.input.is_same(x));
     for (const ops::Operand& cheap :

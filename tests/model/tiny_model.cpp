@@ -144,7 +144,7 @@ at::Tensor TinyModel::loss_and_gradients(RecomputeMode mode, double scale) {
     std::vector<std::unique_ptr<Layer>> layers;
     layers.push_back(std::make_unique<Embedding>(spec, axis));
     for (int64_t layer = 0; layer < spec.num_layers; ++layer)
-        layers.push_back(std::make_unique<Block>(spec, layer, axis, context, rope));
+        layers.push_back(std::make_unique<Block>(spec, layer, axis, context, experts, rope));
     const int num_layers = static_cast<int>(layers.size());
     std::vector<Tape> tapes(num_layers);
     at::Tensor x;

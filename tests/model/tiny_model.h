@@ -46,6 +46,7 @@ struct TinyModel {
     Batch batch;
     TensorAxis axis;
     ContextAxis context;
+    ExpertAxis experts;
     RopeTables rope;
 };
 

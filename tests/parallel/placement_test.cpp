@@ -273,6 +273,29 @@ bool impossible(const Split& split) {
            (total + split.num_stages - 1) / split.num_stages < split.first_less;
 }
 
+TEST(Place, ExpertsAreDividedAndThenShardedOverTheOtherRanks) {
+    model::ModelSpec sparse = spec();
+    sparse.experts = {.router = {.num_experts = 12, .top_k = 2}, .hidden_dim = 5};
+    MeshShape mesh = mesh_of(1, 2, 3, 2);
+    const auto stack = [&](layout::AxisSet expert_axes) {
+        mesh.expert_axes = expert_axes;
+        const auto units = place_parameters(sparse, mesh, {5}).units;
+        const auto found =
+            std::ranges::find(units[1], "moe.experts.w1", [](const auto& each) { return local_name(each); });
+        EXPECT_EQ(found->spec.num_matrices, 12);
+        return written(found->spec);
+    };
+    using enum layout::Axis;
+    EXPECT_EQ(stack({}), "dp_shard x cp x tp:0/6 + dp_replicate/1");
+    EXPECT_EQ(stack(Tensor), "tp:0/2 dp_shard x cp:0/3 + dp_replicate/1");
+    EXPECT_EQ(stack({Shard, Context, Tensor}), "dp_shard x cp x tp:0/6 + dp_replicate/1");
+    sparse.experts->router.num_experts = 9;
+    EXPECT_ERROR(stack(Tensor), UserError,
+                 "expert_parallel_degree = 2 does not divide the model's 9 experts");
+    sparse.experts.reset();
+    EXPECT_ERROR(stack(Tensor), UserError, "expert_parallel_degree = 2, but the model has no experts");
+}
+
 TEST(SplitLayers, IsEvenAtEverySize) {
     int num_refused = 0;
     for (int num_layers = 1; num_layers <= 40; ++num_layers) {

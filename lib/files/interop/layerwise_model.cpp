@@ -87,7 +87,7 @@ void LayerwiseModel::run_unit(int64_t unit, std::span<const model::Batch> batche
         model::rope_tables(spec_, longest, options_.dtype(wide), longest_sequence_);
     for (size_t i = 0; i < batches.size(); ++i) {
         const model::RopeTables rope = positions.first(batches[i].seq_len);
-        const model::Block block(spec_, /*layer=*/unit - 1, axis_, context_, rope);
+        const model::Block block(spec_, /*layer=*/unit - 1, axis_, context_, experts_, rope);
         model::Tape tape;
         streams[i] = block.forward(weights, streams[i], batches[i], model::RecomputeMode::Full, tape);
     }

@@ -64,6 +64,7 @@ class LayerwiseModel {
     std::vector<std::vector<model::Parameter>> units_;
     model::TensorAxis axis_;
     model::ContextAxis context_;
+    model::ExpertAxis experts_;
 };
 
 }  // namespace argosy::interop

@@ -34,6 +34,21 @@ std::string spelled_out(const std::array<int, kNumAxes>& degrees) {
 
 std::string ranks_text(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
 
+/// The axes that divide experts into `degree` parts.
+AxisSet expert_axes(const MeshShape& shape, int degree) {
+    const AxisSet choices[] = {
+        {}, Axis::Tensor, {Axis::Context, Axis::Tensor}, {Axis::Shard, Axis::Context, Axis::Tensor}};
+    std::string known;
+    for (const AxisSet axes : choices) {
+        if (shape.degree(axes) == degree) return shape.degree(axes) == 1 ? AxisSet() : axes;
+        known += fmt::format("{}{}", known.empty() ? "" : ", ", shape.degree(axes));
+    }
+    throw UserError(
+        "parallelism.expert_parallel_degree is {}; the ranks of this mesh divide experts by {} (one rank, "
+        "tp, cp x tp, dp_shard x cp x tp)",
+        degree, known);
+}
+
 }  // namespace
 
 std::string AxisSet::name() const {
@@ -63,7 +78,11 @@ AxisSet MeshShape::used(AxisSet axes) const {
 
 int MeshShape::num_ranks() const { return static_cast<int>(product(degrees)); }
 
-std::string MeshShape::name() const { return num_ranks() == 1 ? "one rank" : spelled_out(degrees); }
+std::string MeshShape::name() const {
+    if (num_ranks() == 1) return "one rank";
+    const int experts = degree(expert_axes);
+    return spelled_out(degrees) + (experts == 1 ? "" : fmt::format(", ep {}", experts));
+}
 
 Coordinates MeshShape::coordinates(int rank) const {
     Coordinates coordinates{};
@@ -135,6 +154,7 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
             "rest), or start {} (in a plan: --gpus {})",
             spelled_out(shape.degrees), ranks_text(wanted), num_ranks, ranks_text(wanted), wanted);
     }
+    shape.expert_axes = expert_axes(shape, request.expert);
     return shape;
 }
 

@@ -25,6 +25,11 @@ class AxisSet {
     constexpr bool empty() const { return bits_ == 0; }
     constexpr void add(Axis axis) { bits_ |= 1U << static_cast<int>(axis); }
     constexpr void add(AxisSet axes) { bits_ |= axes.bits_; }
+    constexpr AxisSet without(AxisSet axes) const {
+        AxisSet rest = *this;
+        rest.bits_ &= ~axes.bits_;
+        return rest;
+    }
     constexpr bool has(Axis axis) const { return bits_ >> static_cast<int>(axis) & 1; }
     constexpr auto operator<=>(const AxisSet&) const = default;
     std::string name() const;  // "dp_shard x cp"; the names are pp, dp_replicate, dp_shard, cp, tp
@@ -40,6 +45,7 @@ using Coordinates = std::array<int, kNumAxes>;
 
 struct MeshShape {
     std::array<int, kNumAxes> degrees = {1, 1, 1, 1, 1};
+    AxisSet expert_axes = {};  // they divide the experts of a model; none: each rank has all of them
 
     int degree(Axis axis) const { return degrees[static_cast<int>(axis)]; }
     int degree(AxisSet axes) const;
@@ -62,11 +68,12 @@ struct MeshShape {
 
 /// The degrees in a configuration; shard = -1 means all ranks that the other axes leave.
 struct MeshRequest {
-    int pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1;
+    int pipeline = 1, replicate = 1, shard = -1, context = 1, tensor = 1, expert = 1;
 };
 
-/// Returns the degrees, with the remaining ranks in place of shard = -1. Throws UserError, which says what to
-/// change, if a degree is invalid or the product of the degrees is not `num_ranks`.
+/// Returns the degrees, with the remaining ranks in place of shard = -1. Experts are divided by the nearest
+/// ranks: those of the tensor axis, with the context axis, or with the shard axis, too. Throws UserError,
+/// which says what to change, if a degree is invalid or the product of the degrees is not `num_ranks`.
 MeshShape resolve(const MeshRequest& request, int num_ranks);
 
 }  // namespace argosy::layout

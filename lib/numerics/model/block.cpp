@@ -48,9 +48,7 @@ RopeTables rope_tables(const ModelSpec& spec, int64_t seq_len, const at::TensorO
 
 void Tape::drop(RecomputeMode mode) {
     if (mode == RecomputeMode::Full) {
-        ops::Routing routing = std::move(experts.routing);
-        *this = Tape{.input = input};
-        experts.routing = std::move(routing);
+        *this = Tape{.input = input, .experts = experts.choice()};
         return;
     }
     attention.drop(mode);
@@ -73,14 +71,14 @@ BlockPlaces declare_block(const ModelSpec& spec, int64_t layer, Unit& unit) {
 }
 
 Block::Block(const ModelSpec& spec, int64_t layer, const TensorAxis& axis, const ContextAxis& context,
-             const RopeTables& rope)
-    : Block(spec, layer_spec(spec, layer), places_of(spec, layer), axis, context, rope) {}
+             const ExpertAxis& expert_axis, const RopeTables& rope)
+    : Block(spec, layer_spec(spec, layer), places_of(spec, layer), axis, context, expert_axis, rope) {}
 
 Block::Block(const ModelSpec& spec, const LayerSpec& layer, const BlockPlaces& places, const TensorAxis& axis,
-             const ContextAxis& context, const RopeTables& rope)
+             const ContextAxis& context, const ExpertAxis& expert_axis, const RopeTables& rope)
     : attention_(spec, layer, places.attention, axis, context, rope.of(layer)) {
     if (layer.has_experts) {
-        experts_.emplace(spec, places.experts, axis);
+        experts_.emplace(spec, places.experts, axis, expert_axis);
     } else {
         feed_forward_.emplace(spec, places.feed_forward, axis);
     }

@@ -54,7 +54,7 @@ class Block : public Layer {
   public:
     /// REQUIRES: the axes and rope outlive the block.
     Block(const ModelSpec& spec, int64_t layer, const TensorAxis& axis, const ContextAxis& context,
-          const RopeTables& rope);
+          const ExpertAxis& expert_axis, const RopeTables& rope);
 
     at::Tensor forward(const Weights& weights, const at::Tensor& x, const Batch& batch, RecomputeMode mode,
                        Tape& tape) const override;
@@ -64,7 +64,7 @@ class Block : public Layer {
 
   private:
     Block(const ModelSpec& spec, const LayerSpec& layer, const BlockPlaces& places, const TensorAxis& axis,
-          const ContextAxis& context, const RopeTables& rope);
+          const ContextAxis& context, const ExpertAxis& expert_axis, const RopeTables& rope);
 
     // COLLECTIVE: the feed-forward half.
     void fill_half(const Weights& weights, const at::Tensor& x, ops::SumOver summed,

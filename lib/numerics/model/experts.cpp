@@ -29,12 +29,12 @@ Parameter stack(std::string name, const ExpertSpec& experts, int64_t outputs, in
 /// The router computes in fp32, or in fp64.
 at::Tensor widened(const at::Tensor& x) { return x.to(ops::accumulation_type(x.scalar_type())); }
 
-/// The weight of each slot, in the order of their rows, and back.
+/// The weight of each slot, in the order of their rows [slots, 1], and back.
 at::Tensor slot_weights(const ops::Routing& routing) {
-    return ops::permute(routing.weights.reshape({-1, 1}), routing.order, 1).view({-1});
+    return ops::permute(routing.weights.reshape({-1, 1}), routing.order, 1);
 }
 at::Tensor token_weights(const at::Tensor& slots, const ops::Routing& routing) {
-    return ops::combine(slots.view({-1, 1}), routing.order, 1).view(routing.weights.sizes());
+    return ops::combine(slots, routing.order, 1).view(routing.weights.sizes());
 }
 
 }  // namespace
@@ -43,6 +43,13 @@ void ExpertsTape::drop(RecomputeMode mode) {
     if (mode == RecomputeMode::None) return;
     input = {};
     activation.reset();
+}
+
+ExpertsTape ExpertsTape::choice() const {
+    ExpertsTape kept;
+    kept.routing = routing;
+    kept.exchange = exchange;
+    return kept;
 }
 
 void ExpertsPlaces::declare(const ModelSpec& spec, int64_t layer, Unit& unit) {
@@ -78,48 +85,61 @@ void Experts::fill(const Weights& weights, const at::Tensor& x, ExpertsTape& tap
     // 2. choose experts: logits [rows, experts]
     if (!tape.logits.defined())
         tape.logits = ops::linear(widened(tape.input.values), widened(weights[places_.router]));
-    if (!tape.routing.experts.defined()) tape.routing = ops::route(tape.logits, router_);
-    const ops::Routing& routing = tape.routing;
-    // 3. project to gate and up: gate_up [slots, 2 hidden]
-    if (!tape.gate_up.defined()) {
-        tape.gate_up = ops::grouped_linear(to_slots(tape.input.values, routing),
-                                           weights.stack(places_.gate_up).parts, routing.counts);
+    if (!tape.routing.experts.defined()) {
+        tape.routing = ops::route(tape.logits, router_);
+        tape.exchange = axis_.exchange(tape.routing);
     }
-    // 4. act(gate) * up * weight: activation [slots, hidden]
+    // 3. send the rows to their experts: slots [slots, dim], weights [slots]
+    at::Tensor slots = tape.slots;
+    if (!tape.weights.defined()) {
+        const auto arrived = axis_.dispatch(
+            {to_slots(tape.input.values, tape.routing), slot_weights(tape.routing)}, tape.exchange);
+        slots = arrived[0];
+        tape.weights = arrived[1].view({-1});
+        if (axis_.degree() > 1) tape.slots = slots;
+    }
+    // 4. project to gate and up: gate_up [slots, 2 hidden]
+    if (!tape.gate_up.defined())
+        tape.gate_up = ops::grouped_linear(slots, weights.stack(places_.gate_up).parts, tape.exchange.counts);
+    // 5. act(gate) * up * weight: activation [slots, hidden]
     if (!tape.activation.defined())
-        tape.activation = ops::weighted_glu(tape.gate_up, slot_weights(routing), activation_);
+        tape.activation = ops::weighted_glu(tape.gate_up, tape.weights, activation_);
 }
 
 at::Tensor Experts::add_to(const at::Tensor& x, const Weights& weights, ExpertsTape& tape) const {
-    const auto output = [&] {
-        return sum_of_slots(
-            ops::grouped_linear(tape.activation, weights.stack(places_.down).parts, tape.routing.counts),
-            tape.routing);
-    };
-    return norms_.add(x, weights, tape.added.defined() ? tape.added : output(), tape);
+    if (tape.added.defined()) return norms_.add(x, weights, tape.added, tape);
+    const at::Tensor y =
+        ops::grouped_linear(tape.activation, weights.stack(places_.down).parts, tape.exchange.counts);
+    return norms_.add(x, weights, sum_of_slots(axis_.give_back({y}, tape.exchange)[0], tape.routing), tape);
 }
 
 at::Tensor Experts::backward_input(const Weights& weights, const at::Tensor& dy, const at::Tensor& x,
                                    ExpertsTape& tape, WeightWork& work) const {
     const ops::Routing& routing = tape.routing;
+    const SlotExchange& exchange = tape.exchange;
     const auto stacks = [&](Place place) { return weights.stack(place).parts; };
-    // 1. norm after, and down projection: dactivation [slots, hidden]
-    const at::Tensor dslots = to_slots(norms_.gradient_of_added(weights, dy, tape, work), routing);
-    const at::Tensor dactivation = ops::grouped_input_gradient(dslots, stacks(places_.down), routing.counts);
-    work.add_grouped_product(places_.down, dslots, std::exchange(tape.activation, {}), routing.counts);
-    // 2. act(gate) * up * weight: dgate_up [slots, 2 hidden]
+    // 1. norm after; the rows go to their experts: dslots [slots, dim]
+    const at::Tensor dadded = norms_.gradient_of_added(weights, dy, tape, work);
+    const at::Tensor dslots = axis_.dispatch({to_slots(dadded, routing)}, exchange)[0];
+    // 2. down projection: dactivation [slots, hidden]
+    const at::Tensor dactivation = ops::grouped_input_gradient(dslots, stacks(places_.down), exchange.counts);
+    work.add_grouped_product(places_.down, dslots, std::exchange(tape.activation, {}), exchange.counts);
+    // 3. act(gate) * up * weight: dgate_up [slots, 2 hidden], dweights [slots]
     const auto [dgate_up, dweights] =
-        ops::weighted_glu_backward(dactivation, tape.gate_up, slot_weights(routing), activation_);
-    // 3. gate and up projections: dinput [rows, dim]
-    const at::Tensor dinput =
-        sum_of_slots(ops::grouped_input_gradient(dgate_up, stacks(places_.gate_up), routing.counts), routing);
-    work.add_grouped_product(places_.gate_up, dgate_up, to_slots(tape.input.values, routing), routing.counts);
-    // 4. router: its part of dinput
+        ops::weighted_glu_backward(dactivation, tape.gate_up, tape.weights, activation_);
+    // 4. gate and up projections; the slots go back: dinput [rows, dim]
+    const at::Tensor dgate_up_input =
+        ops::grouped_input_gradient(dgate_up, stacks(places_.gate_up), exchange.counts);
+    const auto back = axis_.give_back({dgate_up_input, dweights.view({-1, 1})}, exchange);
+    const at::Tensor dinput = sum_of_slots(back[0], routing);
+    const at::Tensor slots = tape.slots.defined() ? tape.slots : to_slots(tape.input.values, routing);
+    work.add_grouped_product(places_.gate_up, dgate_up, slots, exchange.counts);
+    // 5. router: its part of dinput
     const at::Tensor dlogits =
-        ops::route_backward(token_weights(dweights, routing), tape.logits, routing, router_);
+        ops::route_backward(token_weights(back[1], routing), tape.logits, routing, router_);
     dinput.add_(ops::linear_input_gradient(dlogits, widened(weights[places_.router])));
     work.add_product(places_.router, dlogits, widened(tape.input.values));
-    // 5. norm before, plus the gradient of the bypass: dx [rows, dim]
+    // 6. norm before, plus the gradient of the bypass: dx [rows, dim]
     return norms_.gradient_of_x(weights, dinput, dy, x, tape, work);
 }
 

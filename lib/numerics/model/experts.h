@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "model/expert_axis.h"
 #include "model/half.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
@@ -24,11 +25,17 @@ namespace argosy::model {
 struct ExpertsTape : HalfTape {
     /// Stays in every recompute mode: nearly equal logits may change places when they are computed again.
     ops::Routing routing;
-    at::Tensor logits;      // [rows, experts]
+    SlotExchange exchange;
+    at::Tensor logits;  // [rows, experts]
+    // Of this rank's experts.
+    at::Tensor slots;       // [slots, dim]; if they came from other ranks, else undefined
+    at::Tensor weights;     // [slots]
     at::Tensor gate_up;     // [slots, 2 hidden]
-    at::Tensor activation;  // [slots, hidden], with the weights of the slots
+    at::Tensor activation;  // [slots, hidden], with the weights
 
     void drop(RecomputeMode mode);
+    /// A tape with the choice alone.
+    ExpertsTape choice() const;
 };
 
 struct ExpertsPlaces {
@@ -39,12 +46,14 @@ struct ExpertsPlaces {
 
 class Experts {
   public:
-    /// REQUIRES: the axis outlives the object, and the model has experts.
-    Experts(const ModelSpec& spec, const ExpertsPlaces& places, const TensorAxis& axis)
+    /// REQUIRES: the axes outlive the object, and the model has experts.
+    Experts(const ModelSpec& spec, const ExpertsPlaces& places, const TensorAxis& axis,
+            const ExpertAxis& expert_axis)
         : router_(spec.experts->router),
           activation_(spec.activation),
           places_(places),
-          norms_(spec, places.norms, axis) {}
+          norms_(spec, places.norms, axis),
+          axis_(expert_axis) {}
 
     // They do what FeedForward's functions do.
     void fill(const Weights& weights, const at::Tensor& x, ExpertsTape& tape) const;
@@ -62,6 +71,7 @@ class Experts {
     const ops::Activation activation_;
     const ExpertsPlaces places_;
     const HalfNorms norms_;
+    const ExpertAxis& axis_;
 };
 
 }  // namespace argosy::model

@@ -55,6 +55,11 @@ class ResidentUnits {
     virtual const model::Weights& weights(int64_t unit) = 0;
     /// The tensor axis for a batch of `num_tokens`.
     virtual std::unique_ptr<model::TensorAxis> tensor_axis(int64_t num_tokens) = 0;
+    /// The axis of experts; the object keeps it.
+    virtual const model::ExpertAxis& expert_axis() {
+        static const model::ExpertAxis one_rank;
+        return one_rank;
+    }
     /// Called before a step that appends tokens; may throw to end the work.
     virtual void start_step() {}
     /// Passes rows on to the rank that runs `unit`, or gets them from there.

@@ -145,6 +145,7 @@ struct Parallelism {
     Switch enable_async_tensor_parallel = Switch::Off;
     bool disable_loss_parallel = false;
     int context_parallel_degree = 1;
+    int expert_parallel_degree = 1;
     RotateMethod context_parallel_rotate_method = RotateMethod::AllGather;
     layout::ContextBalance context_parallel_load_balancer = layout::ContextBalance::HeadTail;
     int pipeline_parallel_degree = 1;

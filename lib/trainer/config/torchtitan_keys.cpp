@@ -192,7 +192,7 @@ const ForeignKey kKeys[] = {
     {"parallelism.context_parallel_ptrr_mask_key", Nothing, "the balancer needs no mask"},
     {"parallelism.context_parallel_load_balancer", ToKey, "headtail or none"},
     {"parallelism.pipeline_parallel_expert_parallel_overlap", Nothing, kExperts},
-    {"parallelism.expert_parallel_degree", Rule(Nothing, "1"), kExperts},
+    {"parallelism.expert_parallel_degree", ToKey},
     {"parallelism.expert_tensor_parallel_degree", Rule(Nothing, "0", "1"), kExperts},
     {"parallelism.expert_parallel_comm_backend", Nothing, kExperts},
     {"checkpoint.enable_ft_dataloader_checkpoints", Nothing, "each checkpoint has the place in the data"},

@@ -14,6 +14,7 @@
 #include "model/head.h"
 #include "ops/numerics.h"
 #include "ops/sums.h"
+#include "parallel/expert_parallel.h"
 #include "parallel/unit_memory.h"
 
 namespace argosy::parallel {
@@ -73,7 +74,8 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
       axis_(make_tensor_axis(options.tensor, mesh,
                              options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context),
                              options.casts)),
-      context_(make_context_axis(options.context, mesh, options.seq_len)) {
+      context_(make_context_axis(options.context, mesh, options.seq_len)),
+      experts_(make_expert_axis(spec, mesh)) {
     ARGOSY_CHECK(!precision_.bf16_gradients || precision_.reduce == at::kFloat,
                  "gradients in bf16 with sums over ranks in {}", toString(precision_.reduce));
     if (options.score_threshold) {
@@ -92,8 +94,8 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
             own_stage.head.emplace(spec_, *axis_, options.tensor.gather_logits);
         } else {
             const auto layer = static_cast<int64_t>(unit) - 1;
-            own_stage.layers.push_back(
-                std::make_unique<model::Block>(spec_, layer, *axis_, context_of(layer, mesh), rope_));
+            own_stage.layers.push_back(std::make_unique<model::Block>(
+                spec_, layer, *axis_, context_of(layer, mesh), *experts_, rope_));
         }
         add_unit(placement, static_cast<int>(unit), mesh, options, use);
     }

@@ -95,6 +95,7 @@ class ParallelModel {
     ops::FirstRounding first_rounding_;
     std::unique_ptr<model::TensorAxis> axis_;
     std::unique_ptr<model::ContextAxis> context_;
+    std::unique_ptr<model::ExpertAxis> experts_;
     ops::ScoreWatch scores_;
     std::deque<WatchedAttention> watched_;  // of each layer of this rank, if scores are watched
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;

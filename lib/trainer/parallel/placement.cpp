@@ -34,6 +34,19 @@ void check_heads(const ModelSpec& spec, int degree) {
     }
 }
 
+void check_experts(const ModelSpec& spec, const MeshShape& mesh) {
+    const int degree = mesh.degree(mesh.expert_axes);
+    if (degree == 1) return;
+    if (!spec.experts)
+        throw UserError("parallelism.expert_parallel_degree = {}, but the model has no experts", degree);
+    const int64_t count = spec.experts->router.num_experts;
+    if (count % degree == 0) return;
+    throw UserError(
+        "parallelism.expert_parallel_degree = {} does not divide the model's {} experts; use a "
+        "divisor of {}",
+        degree, count, count);
+}
+
 void check_stages(const ModelSpec& spec, const std::vector<int>& stage_layers) {
     const int64_t total = std::accumulate(stage_layers.begin(), stage_layers.end(), int64_t{0});
     if (total != spec.num_layers) {
@@ -63,7 +76,12 @@ void split_for_tensor_parallel(Parameter& parameter, int degree) {
 }
 
 void shard(Parameter& parameter, const MeshShape& mesh) {
-    const layout::AxisSet shards = parameter.reads_own_rows ? kExpertShards : kDenseShards;
+    const int expert_degree = mesh.degree(mesh.expert_axes);
+    layout::AxisSet shards = kDenseShards;
+    if (parameter.reads_own_rows) {
+        shards = kExpertShards.without(mesh.expert_axes);
+        if (expert_degree > 1) parameter.spec.cuts.push_back({mesh.expert_axes, 0, expert_degree});
+    }
     parameter.spec.shards = shards;
     const int degree = mesh.degree(shards);
     if (degree > 1) parameter.spec.cuts.push_back({shards, 0, degree});
@@ -91,6 +109,7 @@ std::vector<int> stages_of_units(const std::vector<int>& stage_layers) {
 ModelPlacement place_parameters(const ModelSpec& spec, const MeshShape& mesh,
                                 const std::vector<int>& stage_layers, StageOrder order) {
     check_heads(spec, mesh.degree(Axis::Tensor));
+    check_experts(spec, mesh);
     check_stages(spec, stage_layers);
     const auto num_stages = static_cast<int>(stage_layers.size());
     ModelPlacement placement{model::unit_parameters(spec), stages_of_units(stage_layers),

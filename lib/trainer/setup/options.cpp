@@ -233,7 +233,8 @@ layout::MeshRequest mesh_request(const config::Parallelism& parallelism) {
             .replicate = parallelism.data_parallel_replicate_degree,
             .shard = parallelism.data_parallel_shard_degree,
             .context = parallelism.context_parallel_degree,
-            .tensor = parallelism.tensor_parallel_degree};
+            .tensor = parallelism.tensor_parallel_degree,
+            .expert = parallelism.expert_parallel_degree};
 }
 
 train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh) {

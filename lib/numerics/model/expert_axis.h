@@ -1,0 +1,43 @@
+// The axis of the mesh that divides experts: each rank has equally many of them, and the slots (experts.h) of
+// its tokens travel to the ranks of their experts and back. The base class is for one device, which has all
+// experts. The class in parallel/expert_parallel.h communicates.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/routing.h"
+
+namespace argosy::model {
+
+/// Where the slots of a choice go, and whence this rank's experts get theirs. It belongs to the choice, and
+/// stays on the tape with it.
+struct SlotExchange {
+    std::vector<int64_t> sent, received;  // slots to and from each rank; empty on one rank
+    int64_t total = 0;                    // slots of all ranks
+    at::Tensor order;   // [slots here] int32: row r of this rank's experts arrived as order[r]
+    at::Tensor counts;  // [experts here] int64: the rows of each
+};
+
+class ExpertAxis {
+  public:
+    virtual ~ExpertAxis() = default;
+    /// The number of ranks that divide the experts.
+    virtual int degree() const { return 1; }
+
+    /// COLLECTIVE.
+    virtual SlotExchange exchange(const ops::Routing& routing) const { return {.counts = routing.counts}; }
+
+    // COLLECTIVE: tensors with a row for each slot, sorted by expert: those of this rank's tokens -> those of
+    // its experts, and back. All tensors travel in one operation.
+    virtual std::vector<at::Tensor> dispatch(std::vector<at::Tensor> slots, const SlotExchange&) const {
+        return slots;
+    }
+    virtual std::vector<at::Tensor> give_back(std::vector<at::Tensor> rows, const SlotExchange&) const {
+        return rows;
+    }
+};
+
+}  // namespace argosy::model

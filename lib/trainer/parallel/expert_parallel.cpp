@@ -1,0 +1,116 @@
+#include "parallel/expert_parallel.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/repeat_interleave.h>
+
+#include <numeric>
+#include <utility>
+
+#include "layout/slab.h"
+
+namespace argosy::parallel {
+
+using comm::Op;
+using comm::OpKind;
+using model::SlotExchange;
+
+namespace {
+
+constexpr const char* kExperts = "experts";
+
+/// The order that sorts what arrives from rank after rank, sorted by expert, by expert and then by rank.
+/// `counts` [ranks, experts here] are the slots from each rank for each expert.
+at::Tensor order_by_expert(const at::Tensor& counts) {
+    const at::Tensor flat = counts.flatten();
+    const at::Tensor begins = (flat.cumsum(0) - flat).view_as(counts).t().flatten();  // by expert, then rank
+    const at::Tensor sizes = counts.t().flatten(), ends = sizes.cumsum(0);
+    const at::Tensor shift = at::repeat_interleave(begins - (ends - sizes), sizes);
+    return (at::arange(shift.size(0), shift.options()) + shift).to(at::kInt);
+}
+
+std::vector<int64_t> list_of(const at::Tensor& numbers) {
+    const at::Tensor here = numbers.contiguous();
+    const auto* data = here.const_data_ptr<int64_t>();
+    return {data, data + here.numel()};
+}
+
+}  // namespace
+
+std::unique_ptr<model::ExpertAxis> make_expert_axis(const model::ModelSpec& spec, comm::Mesh& mesh) {
+    const layout::AxisSet axes = mesh.shape().expert_axes;
+    if (!spec.experts || mesh.degree(axes) == 1) return std::make_unique<model::ExpertAxis>();
+    comm::Communicator& group = mesh.group(axes, /*parts=*/1, /*number=*/2);
+    group.open_collectives(comm::Collectives::Others);
+    return std::make_unique<ExpertParallelAxis>(group);
+}
+
+/// Without data: equally many slots for each expert.
+SlotExchange ExpertParallelAxis::planned(const ops::Routing& routing) const {
+    const int64_t num_slots = routing.order.size(0);
+    SlotExchange made{.total = num_slots * group_.size()};
+    for (int rank = 0; rank < group_.size(); ++rank)
+        made.sent.push_back(layout::chunk(num_slots, group_.size(), rank).size);
+    made.received = std::vector<int64_t>(group_.size(), made.sent[group_.rank()]);
+    const int64_t num_rows = std::accumulate(made.received.begin(), made.received.end(), int64_t{0});
+    made.order = at::empty({num_rows}, routing.order.options());
+    made.counts = routing.counts.narrow(0, 0, routing.counts.size(0) / group_.size());
+    return made;
+}
+
+SlotExchange ExpertParallelAxis::exchange(const ops::Routing& routing) const {
+    const int64_t ranks = group_.size(), experts = routing.counts.size(0), experts_here = experts / ranks;
+    const at::Tensor all = at::empty({ranks, experts}, routing.counts.options());
+    group_.run({.kind = OpKind::AllGather, .out = all, .in = routing.counts, .purpose = {kExperts}});
+    if (all.is_meta()) return planned(routing);
+    // [from, to, experts there]; the host needs the numbers to start the messages
+    const at::Tensor counts = all.cpu().view({ranks, ranks, experts_here});
+    const at::Tensor here = counts.select(1, group_.rank()), slots = counts.sum(2);
+    return {.sent = list_of(slots[group_.rank()]),
+            .received = list_of(slots.select(1, group_.rank())),
+            .total = slots.sum().item<int64_t>(),
+            .order = order_by_expert(here).to(all.device()),
+            .counts = here.sum(0).to(all.device())};
+}
+
+std::vector<at::Tensor> ExpertParallelAxis::travel(const std::vector<at::Tensor>& in,
+                                                   const std::vector<int64_t>& sent,
+                                                   const std::vector<int64_t>& received,
+                                                   int64_t total) const {
+    const int64_t num_rows = std::accumulate(received.begin(), received.end(), int64_t{0});
+    std::vector<at::Tensor> out;
+    std::vector<Op> ops;
+    for (const at::Tensor& rows : in) {
+        std::vector<int64_t> shape = rows.sizes().vec();
+        shape[0] = num_rows;
+        out.push_back(at::empty(shape, rows.options()));
+        const int64_t row_size = out.back().stride(0);
+        const auto elements = [&](std::vector<int64_t> slots) {
+            for (int64_t& each : slots) each *= row_size;
+            return slots;
+        };
+        ops.push_back({.kind = OpKind::AllToAll,
+                       .out = out.back(),
+                       .in = rows.contiguous(),
+                       .parts = {elements(sent), elements(received), total * row_size},
+                       .purpose = {kExperts}});
+    }
+    group_.run(ops);
+    return out;
+}
+
+std::vector<at::Tensor> ExpertParallelAxis::dispatch(std::vector<at::Tensor> slots,
+                                                     const SlotExchange& exchange) const {
+    std::vector<at::Tensor> rows = travel(slots, exchange.sent, exchange.received, exchange.total);
+    for (at::Tensor& each : rows) each = ops::permute(each, exchange.order, 1);
+    return rows;
+}
+
+std::vector<at::Tensor> ExpertParallelAxis::give_back(std::vector<at::Tensor> rows,
+                                                      const SlotExchange& exchange) const {
+    for (at::Tensor& each : rows) each = ops::combine(each, exchange.order, 1);
+    return travel(rows, exchange.received, exchange.sent, exchange.total);
+}
+
+}  // namespace argosy::parallel

@@ -1,0 +1,39 @@
+// Expert parallelism: the ExpertAxis that communicates (model/expert_axis.h). The ranks of the group tell
+// each other how many slots they have for each expert. Then all know what travels between any two of them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/communicator.h"
+#include "comm/mesh.h"
+#include "model/expert_axis.h"
+#include "model/model_spec.h"
+
+namespace argosy::parallel {
+
+/// The model::ExpertAxis of a mesh. COLLECTIVE over the ranks that divide the experts. REQUIRES: mesh
+/// outlives the object.
+std::unique_ptr<model::ExpertAxis> make_expert_axis(const model::ModelSpec& spec, comm::Mesh& mesh);
+
+class ExpertParallelAxis : public model::ExpertAxis {
+  public:
+    /// REQUIRES: the group outlives the object, and its size divides the number of experts.
+    explicit ExpertParallelAxis(comm::Communicator& group) : group_(group) {}
+
+    int degree() const override { return group_.size(); }
+    model::SlotExchange exchange(const ops::Routing& routing) const override;
+    std::vector<at::Tensor> dispatch(std::vector<at::Tensor> slots,
+                                     const model::SlotExchange& exchange) const override;
+    std::vector<at::Tensor> give_back(std::vector<at::Tensor> rows,
+                                      const model::SlotExchange& exchange) const override;
+
+  private:
+    std::vector<at::Tensor> travel(const std::vector<at::Tensor>& in, const std::vector<int64_t>& sent,
+                                   const std::vector<int64_t>& received, int64_t total) const;
+    model::SlotExchange planned(const ops::Routing& routing) const;
+
+    comm::Communicator& group_;
+};
+
+}  // namespace argosy::parallel
