@@ -102,6 +102,35 @@ TEST(RecordingCommunicator, KeepsTensorsUntilTheWaitAndLeavesHostTensorsAlone) {
     EXPECT_TRUE(values.eq(7).all().item<bool>());
 }
 
+TEST(RecordingCommunicator, CountsTheCommunicatorsOfGpus) {
+    Recording recording;
+    RecordingCommunicator world(1, 8, recording);
+    const auto expect = [&](int collectives, int messages_each_way) {
+        EXPECT_EQ(recording.connections(),
+                  (RecordedConnections{collectives, messages_each_way, messages_each_way}));
+    };
+    // 1. each kind once, whether it is opened or used first; those of host tensors not at all
+    const at::Tensor host = at::full({4}, 7, at::kFloat), values = without_data(4);
+    world.run({.kind = OpKind::AllReduce, .out = host, .in = host});
+    expect(0, 0);
+    for (int i = 0; i < 2; ++i) world.open_collectives(Collectives::Reductions);
+    world.run({.kind = OpKind::AllReduce, .out = values, .in = values});
+    expect(1, 0);
+    world.run({.kind = OpKind::Broadcast, .out = values, .peer = 0});
+    world.open_collectives(Collectives::All);
+    expect(2, 0);
+    // 2. a rank has two neighbours on a ring of four, two ranks have one, one rank has none
+    Mesh mesh({{2, 4, 1, 1, 1}}, world);
+    mesh.group(Axis::Pipeline).open_channels();
+    expect(2, 1);
+    mesh.group(Axis::Replicate).open_channels();
+    mesh.group(Axis::Replicate).open_channels();
+    expect(2, 3);
+    mesh.group(Axis::Tensor).open_channels();
+    mesh.group(Axis::Tensor).open_collectives(Collectives::All);
+    expect(2, 3);
+}
+
 TEST(RecordingCommunicator, RecordsWhatAnAllToAllMovesBetweenRanks) {
     Recording recording;
     RecordingCommunicator world(1, 3, recording);

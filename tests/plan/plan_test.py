@@ -205,12 +205,38 @@ class PlanTest(run.PretrainTest):
 
         self.assertEqual(machine("--gpu", "H100"), machine("--gpu", "h100"))
         room, nvlink, network = machine("--gpu", "a100-40GB", "--nvlink", "none", "--network", "100Gb/s")
-        self.assertAlmostEqual(room, 40 * 0.98 - 3)
+        beside = 1.5 + 3 * 0.234375  # CUDA, and three communicators: of the loss, of gathers, of reductions
+        self.assertAlmostEqual(room, 40 * 0.98 - beside)
         self.assertAlmostEqual(nvlink, 32)
         self.assertAlmostEqual(network, 12.5)
-        self.assertAlmostEqual(machine("--gpu", "h100", "--gpu-memory", 90)[0], 87)
+        self.assertAlmostEqual(machine("--gpu", "h100", "--gpu-memory", 90)[0], 90 - beside)
         self.assertEqual(machine("--gpu", "l40s:48")[0], machine("--gpu", "l40s")[0])
         self.assertAlmostEqual(machine("--gpu", "RTX4090", "--network", "1.5GB/s")[2], 1.5)
+
+    def test_leaves_memory_to_the_communicators_that_a_run_opens(self):
+        job = ["--gpus", 8, "--gpu", "h100", "--model.flavor", "1B", "--training.seq_len", 64]
+        muon = [*job, "--optimizer.name", "Muon", "--parallelism.data_parallel_replicate_degree", 2]
+        stages = [*job, "--parallelism.pipeline_parallel_degree", 4]
+        few = ["--comm.collective_channels", 8, "--comm.message_channels", 4]
+        for words, collectives, messages, said in (
+                (["--gpu", "h100", "--model.flavor", "1B"], 0, 0, "1.5 GiB for CUDA\n"),
+                (job, 3, 0, "0.7031 GiB for 3 NCCL communicators of 24 channels\n"),
+                (muon, 5, 0, "1.172 GiB for 5 NCCL communicators of 24 channels\n"),
+                (stages, 3, 2, "1.172 GiB for 7 NCCL communicators of 24 channels\n"),
+                ([*stages, *few], 3, 2, "0.3125 GiB for 7 NCCL communicators of 8 channels, 4 for messages\n")):
+            with self.subTest(words=words):
+                rank = self.plan(*words)["ranks"][0]
+                channels = (8, 4) if words[-4:] == few else (24, 24)
+                self.assertEqual(rank["communicators"], collectives + 2 * messages)
+                self.assertEqual(rank["communicator_bytes"], (collectives * channels[0] + messages * channels[1]) * 10 * 2**20)
+                self.assertIn(said, self.ask(*words).stdout)
+
+    def test_collectives_of_few_channels_leave_multiprocessors_to_products(self):
+        job = ["--model.name", "llama3", "--model.flavor", "8B", "--gpus", 8, "--gpu", "h100"]
+        many, as_many, few = (self.plan(*job, "--comm.collective_channels", limit)["ranks"][0]["seconds"]["compute"]
+                              for limit in (0, 32, 8))
+        self.assertEqual(many, as_many, "NCCL chooses 24 below the limit")
+        self.assertLess(few, 0.995 * many)
 
     def test_says_how_far_plans_were_from_published_runs(self):
         """The differences that the text says for a kind are those of its held-out rows in configs/scaling/README.md."""
@@ -276,7 +302,7 @@ class PlanTest(run.PretrainTest):
                 (["--gpu", "h100", "--network", "25"], 2, "--network must be a GPU's speed in one direction, as 25GB/s"),
                 (["--gpu", "h100", "--gpus", "16", "--network", "none"], 2, "16 GPUs with 8 on a node need one"),
                 (["--gpu", "h100:96", "--gpu-memory", "90"], 2, "--gpu h100:96 has a memory, and --gpu-memory is another"),
-                (["--gpu", "h100:3"], 2, "a memory of 2.94 GiB; it must be above 3 GiB"),
+                (["--gpu", "h100:1.5"], 2, "a memory of 1.47 GiB; it must be above 1.5 GiB"),
                 (["--gpu", "h100:inf"], 2, "--gpu h100:inf is unknown"),
                 (["--nvlink", "none"], 2, "--nvlink is for a GPU (--gpu)"),
                 (["--gpu", "h100", "--program", "nemo"], 2, "--program nemo is unknown; known are argosy, torchtitan and megatron"),

@@ -32,6 +32,7 @@ Machine small_machine(int64_t mebibytes) {
     Machine machine = named_gpu("h100");
     machine.ranks_per_node = 4;
     machine.reserved_bytes = 0;
+    machine.collective_channels = machine.message_channels = 0;
     machine.memory_bytes = mebibytes * kMebibyte;
     return machine;
 }

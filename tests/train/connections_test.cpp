@@ -13,6 +13,7 @@
 #include "ops/ops_context.h"
 #include "support/fake_gpus.h"
 #include "support/world.h"
+#include "train/muon.h"
 #include "train/tiny_run.h"
 
 namespace argosy::testing {
@@ -28,6 +29,21 @@ class Connections : public ::testing::Test {
     }
     ~Connections() override { fake_gpus().made_communicator = {}; }
 
+    /// Trains two steps.
+    void expect_early(const TinyRunOptions& options) {
+        SCOPED_TRACE(options.layout.name);
+        bytes_.clear();
+        const int64_t before = allocated_bytes();
+        TinyRun run(options, *ranks_);
+        const int64_t model_bytes = allocated_bytes() - before;
+        const size_t num_made = bytes_.size();
+        if (num_made > 0) {
+            EXPECT_LT(*std::ranges::max_element(bytes_) - before, model_bytes / 5);
+        }
+        for (int64_t step = 0; step < 2; ++step) run.train(step);
+        EXPECT_EQ(bytes_.size(), num_made) << "made in a step";
+    }
+
     const c10::Device device_ = gpu::use(world().rank());  // counts the tensors from now on
     const ops::OpsContext tensors_;
     const std::unique_ptr<comm::Communicator> ranks_ =
@@ -40,18 +56,16 @@ TinyRunOptions options_of(const Layout& layout) {
 }
 
 TEST_F(Connections, AreMadeBeforeTheModelAndNeverInAStep) {
-    for (const Layout& layout : every_layout(world().size())) {
-        SCOPED_TRACE(layout.name);
-        bytes_.clear();
-        const int64_t before = allocated_bytes();
-        TinyRun run(options_of(layout), *ranks_);
-        const int64_t model_bytes = allocated_bytes() - before;
-        const size_t num_made = bytes_.size();
-        if (num_made > 0) {
-            EXPECT_LT(*std::ranges::max_element(bytes_) - before, model_bytes / 5);
-        }
-        for (int64_t step = 0; step < 2; ++step) run.train(step);
-        EXPECT_EQ(bytes_.size(), num_made) << "made in a step";
+    for (const Layout& layout : every_layout(world().size())) expect_early(options_of(layout));
+}
+
+TEST_F(Connections, OfMuonsExchangeAreMadeBeforeTheModelToo) {
+    const int size = world().size();
+    for (const Layout& layout :
+         {Layout{"ddp", {.replicate = size}}, Layout{"fsdp_tp", {.shard = size / 2, .tensor = 2}}}) {
+        TinyRunOptions options = options_of(layout);
+        options.optimizers = {train::muon({})};
+        expect_early(options);
     }
 }
 

@@ -267,8 +267,8 @@ Draw draw(uint64_t seed, int max_ranks) {
     options.spec->hidden_dim = random.between(6000, 9000);
     const auto* layer = random.one_of({"layers.0.", "layers.1."});
     const auto* name = random.one_of({"w1.weight", "w2.weight", "w3.weight"});
-    options.optimizers[0].takes = [=](const train::OptimizedParameter& parameter) {
-        return parameter.name.starts_with(layer) && parameter.name.ends_with(name);
+    options.optimizers[0].takes = [=](const layout::ParamSpec& spec) {
+        return spec.name.starts_with(layer) && spec.name.ends_with(name);
     };
     return draw;
 }

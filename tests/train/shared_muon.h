@@ -19,11 +19,12 @@ inline model::ModelSpec widened(const std::string& family, int64_t dim) {
 }
 
 inline train::OptimizerChoice shared_muon(const train::MuonOptions& options = {}) {
-    return {[](const train::OptimizedParameter& parameter) {
-                return parameter.spec->name == "layers.0.feed_forward.w1.weight" ||
-                       parameter.spec->name == "layers.4.feed_forward.w2.weight";
-            },
-            train::muon(options).make};
+    train::OptimizerChoice choice = train::muon(options);
+    choice.takes = [](const layout::ParamSpec& spec) {
+        return spec.name == "layers.0.feed_forward.w1.weight" ||
+               spec.name == "layers.4.feed_forward.w2.weight";
+    };
+    return choice;
 }
 
 }  // namespace argosy::testing

@@ -59,7 +59,7 @@ class WholeNorm : public train::Optimizer {
 };
 
 inline train::OptimizerChoice whole_norm() {
-    return {[](const auto& parameter) { return parameter.spec->kind == layout::ParameterKind::Matrix; },
+    return {[](const layout::ParamSpec& spec) { return spec.kind == layout::ParameterKind::Matrix; },
             [](auto parameters, comm::Mesh& mesh) {
                 return std::make_unique<WholeNorm>(std::move(parameters), mesh);
             }};

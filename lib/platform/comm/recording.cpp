@@ -92,6 +92,12 @@ std::map<std::string, MovedBytes> Recording::bytes_by_group() const {
     return sums;
 }
 
+void Recording::add(const RecordedConnections& made) {
+    connections_.collectives += made.collectives;
+    connections_.messages_out += made.messages_out;
+    connections_.messages_in += made.messages_in;
+}
+
 RecordingCommunicator::RecordingCommunicator(int rank, int size, Recording& recording, c10::Device device,
                                              std::string name)
     : Communicator(std::move(name), device),
@@ -114,9 +120,27 @@ std::unique_ptr<Communicator> RecordingCommunicator::subgroup(std::span<const in
     return group;
 }
 
+void RecordingCommunicator::open(bool& is_open, const RecordedConnections& made) {
+    if (size_ > 1 && !std::exchange(is_open, true)) recording_.add(made);
+}
+
+void RecordingCommunicator::open_collectives(Collectives kinds) {
+    if (kinds != Collectives::Others) open(has_reductions_, {.collectives = 1});
+    if (kinds != Collectives::Reductions) open(has_others_, {.collectives = 1});
+}
+
+void RecordingCommunicator::open_channels() {
+    const int num_neighbours = size_ == 2 ? 1 : 2;
+    open(has_channels_, {.messages_out = num_neighbours, .messages_in = num_neighbours});
+}
+
 Pending RecordingCommunicator::submit(std::span<const Op> ops) {
     if (ops.empty()) return {};
     const int64_t number = recording_.add(*this, ops);
+    for (const Op& op : ops) {
+        if (is_message(op) || (op.out.defined() ? op.out : op.in).is_cpu()) continue;
+        open_collectives(is_reduction(op) ? Collectives::Reductions : Collectives::Others);
+    }
     return Pending(std::make_unique<RecordedWait>(recording_, number), tensors_of(ops),
                    /*exposed_seconds=*/nullptr);
 }

@@ -46,6 +46,14 @@ struct RecordedOp {
 /// goes to its rank.
 MovedBytes moved_bytes(const RecordedOp& op);
 
+/// The NCCL communicators of a rank whose tensors are on a GPU (nccl_communicator.h).
+struct RecordedConnections {
+    int collectives = 0;                    // for reductions, or for the other collectives, of a group
+    int messages_out = 0, messages_in = 0;  // to and from neighbours
+    int number() const { return collectives + messages_out + messages_in; }
+    auto operator<=>(const RecordedConnections&) const = default;
+};
+
 /// The operations that a rank has submitted to a world and to the groups made from it.
 class Recording {
   public:
@@ -76,10 +84,15 @@ class Recording {
     /// The sum of moved_bytes() over the operations of each group, by the group's name.
     std::map<std::string, MovedBytes> bytes_by_group() const;
 
+    /// Those that were made so far, whether a group opened them or its first operation made them.
+    const RecordedConnections& connections() const { return connections_; }
+    void add(const RecordedConnections& made);
+
   private:
     Observer observer_;
     int64_t num_launches_ = 0;
     std::map<RecordedOp, int64_t> counts_;
+    RecordedConnections connections_;
 };
 
 /// Rank `rank` of `size` ranks. Tensors may have no data (meta) or be in the host's memory; the communicator
@@ -97,12 +110,17 @@ class RecordingCommunicator : public Communicator {
     /// The numbers of the group's ranks in the world, ascending.
     const std::vector<int>& world_ranks() const { return world_ranks_; }
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
+    void open_collectives(Collectives kinds) override;
+    void open_channels() override;
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
     void wait_for_gpu() override {}
 
   private:
+    void open(bool& is_open, const RecordedConnections& made);
+
     int rank_, size_;
+    bool has_reductions_ = false, has_others_ = false, has_channels_ = false;
     std::vector<int> world_ranks_;
     Recording& recording_;
 };

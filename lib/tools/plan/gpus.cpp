@@ -99,16 +99,15 @@ constexpr double kInNodeLatency = 2e-6, kBetweenNodesLatency = 8e-6;
 // and LibTorch's part of an operation 0.9 us (an empty tensor and a sum of 8 x 8 elements, on one processor).
 constexpr double kKernelsOfOperation = 3595.0 / 2705;
 constexpr double kLaunchSeconds = 4.13e-3 / 2705, kHostSeconds = kKernelsOfOperation * 2.65e-6 + 0.9e-6;
-// Thread blocks of a collective of NCCL, each with a multiprocessor to itself: 24 among 8 A100 (NVIDIA/nccl,
-// issues 1225 and 689).
-constexpr double kCollectiveBlocks = 24;
+// The channels that NCCL chooses. A collective has a thread block for each, with a multiprocessor to itself:
+// 24 among 8 A100 (NVIDIA/nccl, issues 1225 and 689). Messages are taken to have as many.
+constexpr int kChannels = 24;
 // GPUs of one kind on one cluster differ by 8 % (arXiv 2208.11035). Taken as the whiskers of a box plot of
 // normal speeds, which are 5.4 standard deviations apart.
 constexpr double kSpreadOfGpus = 0.08 / 5.4;
-// An assumption: CUDA's context, workspaces of products, and six NCCL communicators of 24 channels that
-// receive (nccl::kChannelBytes each). A mesh of four axes has twice as many; the log of a run says what they
-// took.
-constexpr int64_t kReservedBytes = 3 * kGibi;
+// An assumption: CUDA's context with all kernels, workspaces of products, rounding by the allocator. The log
+// of a run says what is outside of tensors.
+constexpr int64_t kReservedBytes = kGibi + kGibi / 2;
 
 /// A number and the unit after it: "25GB/s". None if there is no number.
 struct Quantity {
@@ -216,9 +215,8 @@ int64_t memory_bytes(const Sheet& sheet, std::optional<double> memory_gb,
                        : memory_gb                ? *memory_gb * reported
                                                   : sheet.memory_gib;
     if (gib * kGibi > kReservedBytes && gib <= kMost) return static_cast<int64_t>(gib * kGibi);
-    throw UserError(
-        "a memory of {:.3g} GiB; it must be above {} GiB, which CUDA and NCCL take, and at most {}", gib,
-        kReservedBytes / kGibi, kMost);
+    throw UserError("a memory of {:.3g} GiB; it must be above {} GiB, which CUDA takes, and at most {}", gib,
+                    gibibytes(kReservedBytes), kMost);
 }
 
 }  // namespace
@@ -250,7 +248,9 @@ Machine named_gpu(const config::PlanRequest& request) {
             .launch_seconds = kLaunchSeconds,
             .host_seconds = kHostSeconds,
             .slowest_of_ranks = 1 + kSpreadOfGpus * expected_largest(request.num_ranks),
-            .held_by_collective = kCollectiveBlocks / sheet.multiprocessors,
+            .multiprocessors = sheet.multiprocessors,
+            .collective_channels = kChannels,
+            .message_channels = kChannels,
             .calibration = request.product_share > 0 ? "--product-share" : program.calibration,
             .compared = request.product_share > 0 ? "" : sheet.compared};
 }

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/units.h"
+#include "nccl/comm.h"
 #include "observe/peak_flops.h"
 #include "ops/attention.h"
 #include "ops/float8.h"
@@ -146,6 +147,15 @@ double Machine::seconds(std::span<const comm::RecordedOp> launch, const std::vec
             std::max(latency, near.hops * near_link.latency_seconds + far.hops * far_link.latency_seconds);
     }
     return latency + std::max(in_node_seconds, between_seconds);
+}
+
+double Machine::held_by_collective() const {
+    return multiprocessors > 0 ? static_cast<double>(collective_channels) / multiprocessors : 0;
+}
+
+int64_t Machine::bytes_of(const comm::RecordedConnections& made) const {
+    return nccl::kChannelBytes *
+           (made.collectives * collective_channels + made.messages_in * message_channels);
 }
 
 const Link& Links::of(comm::OpKind kind) const {

@@ -58,7 +58,7 @@ struct Machine {
     bool is_gpu = false;
     int ranks_per_node = 8;
     int64_t memory_bytes = 0;    // of a device; 0: unknown
-    int64_t reserved_bytes = 0;  // memory of a device that tensors cannot have
+    int64_t reserved_bytes = 0;  // of a device: memory that neither tensors nor NCCL can have
     int capability = 0;  // of a GPU: 90 for 9.0. It decides which products there are (cublas/matmul.h)
     // Peaks per second; narrow: bf16.
     double float8_flops = 0, narrow_flops = 0, fp32_flops = 0, fp64_flops = 0;
@@ -67,13 +67,15 @@ struct Machine {
     Links in_node, between_nodes;
     // The shares of the peaks that are reached.
     double product_share = 1, attention_share = 1, pass_share = 1;
-    double flash_share = 1;         // attention_share of FlashAttention (ops::Work::by_flash)
-    double launch_seconds = 0;      // of an operation, on its device
-    double host_seconds = 0;        // that the host takes to launch an operation which no graph holds
-    double slowest_of_ranks = 1;    // the time of a product on the slowest rank, over that of a usual one
-    double held_by_collective = 0;  // the share of the multiprocessors that a collective under way holds
-    std::string calibration = {};   // of a GPU: where product_share comes from
-    std::string compared = {};      // of a GPU: how far plans of its kind were from published runs
+    double flash_share = 1;       // attention_share of FlashAttention (ops::Work::by_flash)
+    double launch_seconds = 0;    // of an operation, on its device
+    double host_seconds = 0;      // that the host takes to launch an operation which no graph holds
+    double slowest_of_ranks = 1;  // the time of a product on the slowest rank, over that of a usual one
+    int multiprocessors = 0;      // of a GPU
+    /// Of an NCCL communicator (nccl::Comm): each holds a multiprocessor during a collective, and memory.
+    int collective_channels = 0, message_channels = 0;
+    std::string calibration = {};  // of a GPU: where product_share comes from
+    std::string compared = {};     // of a GPU: how far plans of its kind were from published runs
     /// The sizes of products and attention whose speed was measured.
     struct Size {
         ops::WorkKind kind;
@@ -86,6 +88,10 @@ struct Machine {
     double seconds(const ops::Work& work) const;
     /// The time of operations that a rank of the group `world_ranks` launches together.
     double seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const;
+    /// The share of the multiprocessors that a collective under way holds.
+    double held_by_collective() const;
+    /// The memory that NCCL takes for a rank's communicators.
+    int64_t bytes_of(const comm::RecordedConnections& made) const;
 };
 
 /// The expected largest of `count` numbers with the standard normal distribution.

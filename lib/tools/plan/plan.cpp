@@ -179,8 +179,9 @@ Plan rough_plan(const config::JobConfig& config, int num_ranks, const Machine& m
 }  // namespace
 
 const RankPlan& Plan::fullest() const {
-    return *std::ranges::max_element(
-        ranks, {}, [](const RankPlan& rank) { return rank.trace.peak.bytes + rank.trace.shared_bytes; });
+    return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) {
+        return rank.trace.peak.bytes + rank.trace.shared_bytes + rank.trace.connection_bytes;
+    });
 }
 
 const RankPlan& Plan::slowest() const {
@@ -188,10 +189,11 @@ const RankPlan& Plan::slowest() const {
 }
 
 int64_t Plan::room_bytes() const {
-    return machine.memory_bytes == 0 ? 0 : machine.memory_bytes - machine.reserved_bytes;
+    return std::max<int64_t>(machine.memory_bytes - machine.reserved_bytes - fullest().trace.connection_bytes,
+                             0);
 }
 
-bool Plan::fits() const { return room_bytes() == 0 || peak_bytes() <= room_bytes(); }
+bool Plan::fits() const { return machine.memory_bytes == 0 || peak_bytes() <= room_bytes(); }
 
 Machine choose_machine(const config::JobConfig& config, const config::PlanRequest& request) {
     const auto find = [&] {
@@ -203,7 +205,13 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
             processor.ring_bytes = config.comm.shared_memory ? config.comm.shared_memory_mib * kMebi : 0;
             return processor;
         }
-        return named_gpu(request);
+        Machine gpu = named_gpu(request);
+        const auto limit = [](int& channels, int most) {
+            channels = most > 0 ? std::min(channels, most) : channels;
+        };
+        limit(gpu.collective_channels, config.comm.collective_channels);
+        limit(gpu.message_channels, config.comm.message_channels);
+        return gpu;
     };
     Machine machine = find();
     if (request.links.empty()) return machine;

@@ -35,9 +35,10 @@ struct Plan {
     std::string compute_type = {};
     double peak_ratio = 1;
 
-    const RankPlan& fullest() const;  // the rank with the largest peak of memory, shared memory included
+    /// The rank with the largest peak of memory, shared memory and NCCL's included.
+    const RankPlan& fullest() const;
     const RankPlan& slowest() const;
-    /// The memory of a device that tensors can have; 0: unknown.
+    /// The memory that the fullest rank's tensors can have; 0: none, or the machine's memory is unknown.
     int64_t room_bytes() const;
     /// The largest peak of memory, with the memory shared with other ranks.
     int64_t peak_bytes() const { return fullest().trace.peak.bytes + fullest().trace.shared_bytes; }

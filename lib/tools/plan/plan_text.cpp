@@ -32,6 +32,19 @@ std::string memory_parts(const PeakMemory& peak) {
     return fmt::format("{}", fmt::join(texts, ", "));
 }
 
+/// "assumed beside tensors: 1.5 GiB for CUDA, 0.7 GiB for 3 NCCL communicators of 24 channels".
+std::string beside_tensors(const Machine& machine, const RankTrace& trace) {
+    std::string text =
+        fmt::format("          assumed beside tensors: {} for CUDA", gib(machine.reserved_bytes));
+    if (trace.connections.number() > 0) {
+        text += fmt::format(", {} for {} NCCL communicators of {} channels", gib(trace.connection_bytes),
+                            trace.connections.number(), machine.collective_channels);
+        if (machine.message_channels != machine.collective_channels && trace.connections.messages_in > 0)
+            text += fmt::format(", {} for messages", machine.message_channels);
+    }
+    return text + "\n";
+}
+
 /// The parts of a step's time by name.
 std::vector<std::pair<std::string, double>> parts_of(const RankTime& time) {
     std::vector<std::pair<std::string, double>> parts = {{"computation", time.compute},
@@ -93,6 +106,8 @@ ordered_json rank_json(const RankPlan& rank) {
             {"memory", memory_json(rank.trace.peak)},
             {"shared_bytes", rank.trace.shared_bytes},
             {"mapped_shared_bytes", rank.trace.mapped_shared_bytes},
+            {"communicators", rank.trace.connections.number()},
+            {"communicator_bytes", rank.trace.connection_bytes},
             {"moved_bytes", std::move(moved)},
             {"tensor_collectives", collectives_json(rank)},
             {"flops", rank.trace.flops},
@@ -203,11 +218,12 @@ std::string plan_text(const Plan& plan) {
             "          attention holds all its scores at once, several times {} (README, Limits)\n",
             gib(static_cast<int64_t>(fullest.trace.score_bytes)));
     }
-    if (plan.room_bytes() > 0) {
+    if (plan.machine.memory_bytes > 0) {
         text += fmt::format("          {}: a device has {}, of which {} are left for tensors\n",
                             plan.fits() ? "fits" : "DOES NOT FIT", gib(plan.machine.memory_bytes),
                             gib(plan.room_bytes()));
     }
+    if (plan.machine.is_gpu) text += beside_tensors(plan.machine, fullest.trace);
     text += fmt::format("step      {:.3g} s (estimate): {}\n", slowest.time.total, time_parts(slowest.time));
     text +=
         fmt::format("speed     {:.0f} tokens/s, {:.0f} a device, {:.1f} % of the peak of {:.4g} TFLOP/s\n",

@@ -154,6 +154,8 @@ class Tracer {
         enter("");
         dry_ = nullptr;
         trace_.moved = recording.bytes_by_group();
+        trace_.connections = recording.connections();
+        trace_.connection_bytes = machine_.bytes_of(trace_.connections);
         trace_.shared_bytes = shared_.bytes();
         trace_.mapped_shared_bytes = shared_.mapped_bytes();
         return std::move(trace_);
@@ -205,7 +207,7 @@ class Tracer {
             if (op.kind == comm::OpKind::Receive) launch.receive_from.push_back(group.world_ranks()[op.peer]);
         }
         launch.seconds = machine_.seconds(recorded.ops, group.world_ranks());
-        if (!launch.is_message()) launch.held = machine_.held_by_collective;  // messages take few channels
+        if (!launch.is_message()) launch.held = machine_.held_by_collective();  // messages are small
         index_of_[recorded.number] = std::ssize(trace_.launches);
         trace_.events.push_back({.kind = Event::Kind::Launch, .launch = std::ssize(trace_.launches)});
         trace_.launches.push_back(std::move(launch));

@@ -85,6 +85,8 @@ struct RankTrace {
     /// Between processors of one node: the memory that this rank shares with the others for collectives, at
     /// least, and with it the memory of the others that this rank reads. A process's resident set has both.
     int64_t shared_bytes = 0, mapped_shared_bytes = 0;
+    comm::RecordedConnections connections = {};
+    int64_t connection_bytes = 0;  // that NCCL takes of a GPU for them
     std::vector<Event> events;
     std::vector<Launch> launches;
 };

@@ -17,18 +17,24 @@ using layout::AxisSet;
 
 /// The axes whose ranks hold the parts of a replica of the model; with one tensor rank those of the shards,
 /// which have a group already.
-AxisSet axes_of_parts(const std::vector<MatrixExchange::Matrix>& matrices, const layout::MeshShape& mesh) {
+AxisSet axes_of_parts(const std::vector<const layout::ParamSpec*>& specs, const layout::MeshShape& mesh) {
     AxisSet axes = {Axis::Shard, Axis::Context};
     if (mesh.degree(Axis::Tensor) > 1) axes.add(Axis::Tensor);
-    for (const auto& matrix : matrices) {
-        for (const layout::Cut& cut : matrix.spec->cuts) axes.add(cut.axes);
+    for (const layout::ParamSpec* spec : specs) {
+        for (const layout::Cut& cut : spec->cuts) axes.add(cut.axes);
     }
     return axes;
 }
 
 /// The axes whose ranks hold the same parts: replicas, unless shards lie over them.
-AxisSet axes_of_copies(const std::vector<MatrixExchange::Matrix>& matrices, const layout::MeshShape& mesh) {
-    return axes_of_parts(matrices, mesh).has(Axis::Replicate) ? AxisSet() : AxisSet(Axis::Replicate);
+AxisSet axes_of_copies(const std::vector<const layout::ParamSpec*>& specs, const layout::MeshShape& mesh) {
+    return axes_of_parts(specs, mesh).has(Axis::Replicate) ? AxisSet() : AxisSet(Axis::Replicate);
+}
+
+std::vector<const layout::ParamSpec*> specs_of(const std::vector<MatrixExchange::Matrix>& matrices) {
+    std::vector<const layout::ParamSpec*> specs;
+    for (const auto& matrix : matrices) specs.push_back(matrix.spec);
+    return specs;
 }
 
 std::vector<layout::Coordinates> coordinates_of(const layout::MeshShape& shape,
@@ -104,25 +110,28 @@ Division divide_over_owners(std::span<const MatrixCost> costs, int num_ranks, in
     return best;
 }
 
+MatrixExchange::Groups MatrixExchange::open_groups(const std::vector<const layout::ParamSpec*>& specs,
+                                                   comm::Mesh& mesh) {
+    const Groups groups = {mesh.group(axes_of_parts(specs, mesh.shape())),
+                           mesh.group(axes_of_copies(specs, mesh.shape()))};
+    groups.parts.open_collectives(comm::Collectives::Others);
+    groups.copies.open_collectives(comm::Collectives::Others);
+    return groups;
+}
+
 MatrixExchange::MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarType type, comm::Mesh& mesh)
-    : tensors_(at::TensorOptions(mesh.device()).dtype(type)),
+    : specs_(specs_of(matrices)),
+      tensors_(at::TensorOptions(mesh.device()).dtype(type)),
       mesh_(mesh),
-      parts_(mesh.group(axes_of_parts(matrices, mesh.shape()))),
-      copies_(mesh.group(axes_of_copies(matrices, mesh.shape()))),
+      groups_(open_groups(specs_, mesh)),
       coordinates_(coordinates_of(
-          mesh.shape(), mesh.shape().group(mesh.world().rank(), axes_of_parts(matrices, mesh.shape())))) {
-    parts_.open_collectives(comm::Collectives::Others);
-    copies_.open_collectives(comm::Collectives::Others);
+          mesh.shape(), mesh.shape().group(mesh.world().rank(), axes_of_parts(specs_, mesh.shape())))) {
     std::vector<MatrixCost> costs;
-    for (const Matrix& matrix : matrices) {
-        specs_.push_back(matrix.spec);
-        costs.push_back(matrix.cost);
-    }
+    for (const Matrix& matrix : matrices) costs.push_back(matrix.cost);
     // Ranks of a tensor group are neighbours in parts_, and stay so: the first owner is the first of a group.
     division_ = divide_over_owners(costs, parts_.size() * copies_.size(), mesh.shape().degree(Axis::Tensor));
-    for (Owned& wave : division_.waves)
-        std::ranges::rotate(wave,
-                            wave.end() - first_owner(mesh.shape(), axes_of_parts(matrices, mesh.shape())));
+    const int first = first_owner(mesh.shape(), axes_of_parts(specs_, mesh.shape()));
+    for (Owned& wave : division_.waves) std::ranges::rotate(wave, wave.end() - first);
 }
 
 void MatrixExchange::run(const Visitor& visitor) {

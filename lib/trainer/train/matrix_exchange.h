@@ -54,6 +54,14 @@ class MatrixExchange {
         MatrixCost cost = {};  // REQUIRES, to be shared: the first cut gives each tensor rank another slice
     };
 
+    /// The ranks of a replica of the model, and those that hold the same parts in other replicas.
+    struct Groups {
+        comm::Communicator &parts, &copies;
+    };
+    /// COLLECTIVE as the constructor: makes the groups for matrices with these specs, with their connections
+    /// between GPUs. The constructor makes them too, when the model has taken its memory.
+    static Groups open_groups(const std::vector<const layout::ParamSpec*>& specs, comm::Mesh& mesh);
+
     /// `type` is that of the parts and results. COLLECTIVE over the ranks of the same pipeline stage.
     /// REQUIRES: these ranks give the same matrices, whose specs and mesh outlive this object.
     MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarType type, comm::Mesh& mesh);
@@ -116,8 +124,8 @@ class MatrixExchange {
     std::vector<const layout::ParamSpec*> specs_;
     at::TensorOptions tensors_;
     const comm::Mesh& mesh_;
-    comm::Communicator& parts_;                     // the ranks of a replica
-    comm::Communicator& copies_;                    // the ranks that hold the same parts in other replicas
+    Groups groups_;
+    comm::Communicator &parts_ = groups_.parts, &copies_ = groups_.copies;
     std::vector<layout::Coordinates> coordinates_;  // of the ranks of parts_
     Division division_;                             // ranks by replica, then by rank of parts_
 };

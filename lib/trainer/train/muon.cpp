@@ -202,12 +202,11 @@ std::vector<State> Muon::states() const {
 }
 
 OptimizerChoice muon(const MuonOptions& options) {
-    return {[](const OptimizedParameter& parameter) {
-                return parameter.spec->kind == layout::ParameterKind::Matrix;
-            },
+    return {[](const layout::ParamSpec& spec) { return spec.kind == layout::ParameterKind::Matrix; },
             [options](std::vector<OptimizedParameter> parameters, comm::Mesh& mesh) {
                 return std::make_unique<Muon>(options, std::move(parameters), mesh);
-            }};
+            },
+            &MatrixExchange::open_groups};
 }
 
 }  // namespace argosy::train

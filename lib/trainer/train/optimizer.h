@@ -56,12 +56,17 @@ class Optimizer {
     virtual std::vector<State> states() const = 0;
 };
 
-/// Chooses the parameters of an optimizer and makes it, also on a rank that has none of them. REQUIRES:
-/// `takes` decides by the spec, as on every rank. `mesh` outlives the optimizer.
+/// Chooses the parameters of an optimizer and makes it, also on a rank that has none of them. `mesh` outlives
+/// the optimizer.
 struct OptimizerChoice {
-    std::function<bool(const OptimizedParameter&)> takes;
+    std::function<bool(const layout::ParamSpec&)> takes;
     std::function<std::unique_ptr<Optimizer>(std::vector<OptimizedParameter> parameters, comm::Mesh& mesh)>
         make;
+    /// COLLECTIVE as `make`, and called before the model takes memory: makes the groups over which the
+    /// optimizer of these parameters communicates, with their connections between GPUs. Null: the model has
+    /// made them.
+    std::function<void(const std::vector<const layout::ParamSpec*>& specs, comm::Mesh& mesh)> open_groups =
+        nullptr;
 };
 
 }  // namespace argosy::train

@@ -97,7 +97,7 @@ Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor 
 void Step::make_optimizers() {
     // 1. give each parameter to the first choice that takes it; AdamW, the last one, takes any
     std::vector<OptimizerChoice> choices = options_.optimizers;
-    choices.push_back({[](const OptimizedParameter&) { return true; },
+    choices.push_back({[](const layout::ParamSpec&) { return true; },
                        [&](std::vector<OptimizedParameter> parameters, comm::Mesh&) {
                            return std::make_unique<AdamW>(options_.adamw, std::move(parameters));
                        }});
@@ -105,7 +105,7 @@ void Step::make_optimizers() {
     std::vector<std::vector<size_t>> numbers(choices.size());  // of those parameters, in the model
     for (size_t i = 0; i < model_.parameters().size(); ++i) {
         OptimizedParameter parameter = optimized(*model_.parameters()[i], options_);
-        const auto takes = [&](const OptimizerChoice& choice) { return choice.takes(parameter); };
+        const auto takes = [&](const OptimizerChoice& choice) { return choice.takes(*parameter.spec); };
         const auto choice = std::ranges::find_if(choices, takes) - choices.begin();
         taken[choice].push_back(std::move(parameter));
         numbers[choice].push_back(i);

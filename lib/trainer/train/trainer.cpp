@@ -104,6 +104,23 @@ StepOptions step_options(const TrainerOptions& options) {
     return step;
 }
 
+/// COLLECTIVE: makes the groups of the optimizers.
+void open_groups(const std::vector<OptimizerChoice>& choices, const parallel::ModelPlacement& placement,
+                 comm::Mesh& mesh) {
+    std::vector<std::vector<const layout::ParamSpec*>> taken(choices.size());
+    for (size_t unit = 0; unit < placement.units.size(); ++unit) {
+        if (placement.rank_of(unit) != mesh.coordinate(Axis::Pipeline)) continue;
+        for (const model::Parameter& parameter : placement.units[unit]) {
+            const auto choice = std::ranges::find_if(
+                choices, [&](const OptimizerChoice& each) { return each.takes(parameter.spec); });
+            if (choice != choices.end()) taken[choice - choices.begin()].push_back(&parameter.spec);
+        }
+    }
+    for (size_t i = 0; i < choices.size(); ++i) {
+        if (choices[i].open_groups) choices[i].open_groups(taken[i], mesh);
+    }
+}
+
 parallel::ModelOptions model_options(const TrainerOptions& options) {
     parallel::ModelOptions model = options.model;
     if (options.step.qk_clip) model.score_threshold = options.step.qk_clip;
@@ -129,11 +146,13 @@ parallel::Program forward_program(const TrainerOptions& options, const comm::Mes
     return parallel::lower(actions[mesh.coordinate(Axis::Pipeline)], lowering);
 }
 
-/// Everything that can be refused, made before the model takes memory.
+/// Everything that can be refused, and the optimizers' groups, made before the model takes memory.
 struct Trainer::Parts {
-    Parts(const TrainerOptions& options, const comm::Mesh& mesh)
+    Parts(const TrainerOptions& options, comm::Mesh& mesh)
         : placement(place_parameters(options, mesh.shape())),
-          program(make_program(options, mesh, placement)) {}
+          program(make_program(options, mesh, placement)) {
+        open_groups(options.step.optimizers, placement, mesh);
+    }
 
     parallel::ModelPlacement placement;
     parallel::Program program;
