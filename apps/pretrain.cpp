@@ -137,7 +137,10 @@ struct Run {
         const auto totals = in(
             Compute, [&] { return trainer.step().forward_backward(batch, [&] { feed.read_meanwhile(); }); });
         timer.move(Compute, Data, feed.seconds_gpu_waited());
-        const auto result = in(Optimizer, [&] { return trainer.step().update(totals, lr, guard.limits()); });
+        const auto result = in(Optimizer, [&] {
+            checkpoints.before_update();
+            return trainer.step().update(totals, lr, guard.limits());
+        });
         // Without a target that counts, loss and norm are 0 and say nothing about other steps.
         if (batch.job_counted_tokens > 0) guard.count(result);
         position += {.step = 1, .samples = sizes.global_batch, .tokens = sizes.global_tokens()};

@@ -42,7 +42,9 @@ resume::Checkpointer& SavedRun::checkpointer() {
 
 train::StepResult SavedRun::step() {
     checkpointer().before_step();
-    const train::StepResult result = run_.train(position_.step);
+    const train::StepTotals totals = run_.forward_backward(position_.step);
+    checkpointer().before_update();
+    const train::StepResult result = run_.update(totals);
     guard_.count(result);
     position_ += {1, TinyRun::kGlobalBatch, TinyRun::kGlobalBatch * TinyRun::kSeqLen};
     checkpointer().after_step(position_);

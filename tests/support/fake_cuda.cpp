@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cuda_runtime_api.h>
 #include <sched.h>
 
@@ -22,11 +23,12 @@ struct CUstream_st {
         bool started = false;
     };
     std::deque<Work> works;
-    bool waits = false;  // each piece of work ends before the host continues
-    bool busy = false;   // a step of it is under way
+    bool waits = false;                        // each piece of work ends before the host continues
+    bool busy = false;                         // a step of it is under way
+    bool is_late = false, is_awaited = false;  // FakeGpus::late_copies
 
     void go_on() {
-        if (works.empty() || busy) return;
+        if (works.empty() || busy || (is_late && !is_awaited)) return;
         busy = true;
         // The work is taken out of the queue first: a step may put more work on the stream.
         Work& work = works.front();
@@ -42,6 +44,7 @@ struct CUstream_st {
 
 struct CUevent_st {
     struct Point {
+        CUstream_st* stream = nullptr;
         bool reached = false, captured = false;
         double seconds = 0;
     };
@@ -97,6 +100,7 @@ bool is_done(CUstream_st* stream) {
 }
 
 void finish(CUstream_st* stream) {
+    stream->is_awaited = true;
     while (!is_done(stream)) {
         go_on();
         sched_yield();
@@ -161,8 +165,16 @@ void at_once(cudaStream_t stream, std::function<void()> work) {
     enqueue(stream, std::move(work), [] { return true; });
 }
 
+/// Something waits for the event, whose stream may have ended.
+void await(const CUevent_st::Point& point) {
+    const Lock lock(everything());
+    const auto found = std::ranges::find(streams(), point.stream);
+    if (found != streams().end()) (*found)->is_awaited = true;
+}
+
 void record(cudaEvent_t event, cudaStream_t stream, bool captured) {
     const auto point = std::make_shared<CUevent_st::Point>();
+    point->stream = stream;
     point->captured = captured;
     {
         const Lock lock(everything());
@@ -282,6 +294,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     if (!right_to || !right_from) return returned(cudaErrorInvalidValue);
     const auto copy = [=] { std::memcpy(to, from, bytes); };
     if (fake_gpus().captures != 0) recorded_copies()[fake_gpus().captures].emplace_back(copy);
+    if (kind == cudaMemcpyDeviceToHost && fake_gpus().late_copies) {
+        stream->is_late = true;
+        stream->is_awaited = false;
+    }
     at_once(stream, copy);
     return cudaSuccess;
 }
@@ -332,6 +348,7 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t /*stream*/, cudaStreamCaptureS
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
     const std::shared_ptr<CUevent_st::Point> point = event->point;
     if (!point) return cudaSuccess;
+    await(*point);
     enqueue(
         stream, [] {}, [point] { return point->reached; });
     return cudaSuccess;
@@ -367,6 +384,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     }
     if (fake_gpus().failed) return returned(cudaErrorLaunchFailure);
     while (fake_gpus().blocks_other_threads && std::this_thread::get_id() != main_thread) sched_yield();
+    if (event->point) await(*event->point);
     go_on();
     const Lock lock(everything());
     if (event->point && event->point->captured) return returned(cudaErrorCapturedEvent);

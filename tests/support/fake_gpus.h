@@ -37,6 +37,8 @@ struct FakeGpus {
     bool end_stalled = false;
     /// A query of an event by another thread than the first one does not return.
     bool blocks_other_threads = false;
+    /// A stream with copies to the host goes on only if something waits for it or for one of its events.
+    bool late_copies = false;
     /// Host memory counts as memory of every device, so LibTorch's tensors may be on either.
     bool shares_memory = false;
     /// Tensors that begin in this range are on the host according to the stand-in for LibTorch's CUDA part.

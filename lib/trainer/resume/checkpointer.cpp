@@ -126,6 +126,7 @@ void Checkpointer::before_step() {
 }
 
 void Checkpointer::after_step(const train::Position& position) {
+    ARGOSY_CHECK(!copy_->under_way(), "step {} changed what a save still copied", position.step);
     advance();
     if (is_due(position.step)) begin(position);
 }
@@ -205,6 +206,7 @@ void Checkpointer::advance() {
     switch (stage_) {
         case Stage::MakeFolder:
             stage_ = Stage::WriteShards;
+            copy_->wait();  // done since the last update, if there was one
             return work_.begin([save = save_] { save->write_shard(); });
         case Stage::WriteShards:
             stage_ = Stage::Written;

@@ -1,5 +1,6 @@
-// Saves the run at intervals while it trains. Training waits while each rank copies its shard to host memory.
-// A background thread then writes the shard, and rank 0 commits the step once all ranks have written.
+// Saves the run at intervals while it trains. Each rank copies its shard to host memory: training waits for
+// that on a processor, and on a GPU the next step's passes run beside it, and only its update waits. A
+// background thread then writes the shard, and rank 0 commits the step once all ranks have written.
 // Training also waits for the writing and the commit if async_mode = disabled. The Checkpointer owns the
 // thread and the copy. Two saves never overlap.
 #pragma once
@@ -55,6 +56,10 @@ class Checkpointer {
     /// Call at the start of each step. Commits the save of the previous step if async_mode = disabled. The
     /// previous step's metrics line is written by now, so a run that resumes from the save misses no line.
     void before_step();
+
+    /// Call between the passes of a step and its update, which changes what a save under way may still copy
+    /// from the GPU: the update begins after the copy. Returns at once; the GPU's wait is part of the update.
+    void before_update() { copy_->before_change(); }
 
     /// Call at the end of each step, before its metrics line is written. Advances the save under way, and
     /// begins a new save if one is due. Throws JobError if the save under way failed on some rank. In that
@@ -118,7 +123,7 @@ class Checkpointer {
     std::shared_ptr<const Save> save_;      // under way
     Stage stage_ = Stage::MakeFolder;       // of save_
     double started_ = 0;                    // when save_ began, by seconds_now()
-    double stalled_seconds_ = 0;            // how long training waited for the copy of save_
+    double stalled_seconds_ = 0;            // how long the host waited for the copy of save_
     std::optional<double> finish_started_;  // when finish() began to wait for save_, by seconds_now()
     JointWork work_;
 };

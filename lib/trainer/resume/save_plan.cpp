@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -169,18 +170,46 @@ void ShardCopy::make_room(int64_t num_bytes, bool from_gpu) {
 std::vector<std::span<const std::byte>> ShardCopy::copy(const std::vector<HeldSlab>& slabs) {
     int64_t num_bytes = 0;
     for (const HeldSlab& slab : slabs) num_bytes += round_up(slab.num_bytes(), kAlignmentBytes);
-    make_room(num_bytes, !slabs.empty() && gpu::holds(slabs[0].elements));
+    const bool from_gpu = !slabs.empty() && gpu::holds(slabs[0].elements);
+    make_room(num_bytes, from_gpu);
+    if (from_gpu && !on_gpu_) on_gpu_.emplace();
+    const auto keeps_type = [](const HeldSlab& slab) {
+        return slab.elements.scalar_type() == gpu::scalar_type(slab.tensor.type);
+    };
+    const bool aside = from_gpu && std::ranges::all_of(slabs, keeps_type);
+    if (aside) {
+        on_gpu_->begun.record(cuda::StreamView(gpu::current_stream()));
+        cuda::StreamView(on_gpu_->stream).wait(on_gpu_->begun);
+    }
     std::vector<std::span<const std::byte>> copies;
     std::byte* next = memory_;
     for (const HeldSlab& slab : slabs) {
         const int64_t bytes = slab.num_bytes();
-        at::from_blob(next, slab.elements.sizes(), *gpu::scalar_type(slab.tensor.type))
-            .copy_(slab.elements, /*non_blocking=*/true);
+        if (aside) {
+            cuda::copy_to_host({next, static_cast<size_t>(bytes)},
+                               static_cast<const std::byte*>(slab.elements.const_data_ptr()),
+                               on_gpu_->stream);
+        } else {
+            at::from_blob(next, slab.elements.sizes(), *gpu::scalar_type(slab.tensor.type))
+                .copy_(slab.elements, /*non_blocking=*/true);
+        }
         copies.emplace_back(next, bytes);
         next += round_up(bytes, kAlignmentBytes);
     }
-    gpu::synchronize();
+    under_way_ = from_gpu;
+    if (from_gpu)
+        on_gpu_->copied.record(aside ? cuda::StreamView(on_gpu_->stream)
+                                     : cuda::StreamView(gpu::current_stream()));
     return copies;
+}
+
+void ShardCopy::before_change() {
+    if (std::exchange(under_way_, false)) cuda::StreamView(gpu::current_stream()).wait(on_gpu_->copied);
+}
+
+void ShardCopy::wait() {
+    while (on_gpu_ && !on_gpu_->copied.done()) std::this_thread::yield();
+    under_way_ = false;
 }
 
 }  // namespace argosy::resume

@@ -14,6 +14,7 @@
 #include "checkpoint/save_plan.h"
 #include "comm/communicator.h"
 #include "cuda/memory.h"
+#include "cuda/stream.h"
 #include "layout/param_spec.h"
 #include "resume/run_state.h"
 
@@ -50,20 +51,34 @@ std::vector<HeldSlab> written_slabs(std::span<const HeldSlab> held, const checkp
 /// Host memory for the copy of one save after another, allocated at the first save and then reused.
 class ShardCopy {
   public:
-    /// Copies the elements of the slabs, converted to the type in HeldSlab::tensor. Waits for the copy, so
-    /// the elements may change once copy() returns. Returns the bytes of each slab, in order; they are valid
-    /// until the next call.
+    /// Copies the elements of the slabs, converted to the type in HeldSlab::tensor. From a GPU the copy runs
+    /// after the work on the current stream, on a stream of its own unless it converts, and copy() returns at
+    /// once: the elements may change after before_change() or wait(), in the order of the current stream.
+    /// Returns the bytes of each slab, in order; they are valid from wait() until the next call. REQUIRES: no
+    /// copy is under way.
     std::vector<std::span<const std::byte>> copy(const std::vector<HeldSlab>& slabs);
+    /// Work that is put on the current stream from now on begins after the copy. Returns at once.
+    void before_change();
+    /// Blocks the host until the copy is done.
+    void wait();
+    /// Whether elements are being copied that may not change yet.
+    bool under_way() const { return under_way_; }
 
     int64_t num_bytes() const { return num_bytes_; }
 
   private:
+    struct OnGpu {
+        cuda::Stream stream;
+        cuda::Event begun{cuda::Timing::Off}, copied{cuda::Timing::Off};
+    };
     void make_room(int64_t num_bytes, bool from_gpu);
 
     std::unique_ptr<std::byte[]> pageable_;
     std::optional<cuda::PinnedMemory> pinned_;  // for slabs on a GPU, if it can be allocated
     std::byte* memory_ = nullptr;               // points to pageable_ or pinned_
     int64_t num_bytes_ = 0;
+    std::optional<OnGpu> on_gpu_;  // since the first copy from a GPU
+    bool under_way_ = false;
 };
 
 }  // namespace argosy::resume
