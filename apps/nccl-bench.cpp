@@ -45,6 +45,10 @@ void add_how_to_measure(CLI::App& app, bench::RawOptions& raw) {
                    "off: no columns after those of nccl-tests, for programs that read its output")
         ->check(CLI::IsMember({"on", "off"}))
         ->capture_default_str();
+    app.add_flag("--beside-products", options.beside_products,
+                 "time each size beside matrix products, too, and the products alone and beside it");
+    number("--product-sms", options.product_multiprocessors,
+           "SMs that these products may use of a GPU (cuBLASLt's target; untried); 0: all");
     app.add_option("--min-busbw", options.min_bus_bandwidth,
                    "minimum average bus bandwidth in GB/s; below it the exit code is 3");
     app.add_option("-J,--output_file,--json", options.json,

@@ -121,6 +121,23 @@ class NcclBench(unittest.TestCase):
         self.assertIs(axis["average_bus_bandwidth"]["okay"], True)
         self.assertEqual(list(self.folder.iterdir()), [path])
 
+    def test_a_collective_is_timed_beside_products(self):
+        report = self.folder / "report.json"
+        done = self.run_well(2, "all_reduce", *QUICK, "--beside-products", "--json", report)
+        self.assertEqual([int(row[0]) for row in rows(done.stdout)], SIZES)
+        said = re.findall(r"^# beside products: .* us, (.*) times as long as alone; a product (.*) us, (.*) times$",
+                          done.stdout, re.MULTILINE)
+        results = json.loads(report.read_text())["results"]
+        self.assertEqual(len(said), len(results))
+        for (longer, product, slower), result in zip(said, results):
+            beside = result["beside_products"]
+            self.assertAlmostEqual(float(longer), beside["time_us"] / result["out_of_place"]["time_us"], delta=0.01)
+            self.assertAlmostEqual(float(product), beside["product_us"], delta=0.1)
+            self.assertAlmostEqual(float(slower), beside["product_us"] / beside["product_alone_us"], delta=0.01)
+            self.assertGreater(beside["product_alone_us"], 50)
+        self.run_well(1, "all_reduce", *QUICK, "--json", report)
+        self.assertEqual({str(result["beside_products"]) for result in json.loads(report.read_text())["results"]}, {"None"})
+
     def test_a_mesh_is_measured_by_axis(self):
         path = self.folder / "x.json"
         text = self.run_well(4, "all_reduce", *QUICK, "--mesh", "2x2", "--json", path).stdout
@@ -152,6 +169,8 @@ class NcclBench(unittest.TestCase):
             self.expect_refused("all_reduce", f"{option}=nan", parts=(f"{option}: nan is not a number",))
         self.expect_refused("all_reduce", "--min-busbw=-1", parts=("--min-busbw -1: it must be more than 0",))
         self.expect_refused("all_reduce", "--nonsense", parts=("--nonsense",))
+        self.expect_refused("all_reduce", "--product-sms", "64", parts=("add --beside-products",))
+        self.expect_refused("all_reduce", "--beside-products", "--product-sms", "64", parts=("products on GPUs",))
         self.expect_refused("all_reduce", "-b", "8", "--minbytes", "16", parts=("--minbytes is given 2 times; give it once",))
         self.expect_refused("all_reduce", "-t", "1", "-t", "1", parts=("--nthreads is given 2 times",))
         self.expect_refused("all_reduce", "--percentiles", "none", parts=("--percentiles", "none"))

@@ -94,6 +94,18 @@ TEST_F(Algorithms, AreAskedForOncePerProblem) {
     EXPECT_EQ(fake_cublaslt().num_questions, 3);
 }
 
+TEST_F(Algorithms, AreChosenForTheMultiprocessorsThatAProductMayUse) {
+    Multiplier multiplier;
+    Product product = gradient.product();
+    for (const int number : {0, 108, 108, 0}) {
+        product.max_multiprocessors = number;
+        gradient.run(multiplier, product);
+        EXPECT_EQ(fake_cublaslt().max_multiprocessors, number);
+    }
+    EXPECT_EQ(fake_cublaslt().num_questions, 2);
+    gradient.expect_products(4);
+}
+
 TEST_F(Algorithms, CostNothingForAProblemAlreadySeen) {
     Multiplier multiplier;
     Product product = gradient.product();

@@ -35,6 +35,7 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
                                             : type == ElementType::Float8E5M2 ? of_sort
                                                                               : of_blocks,
                                   .fast_sums = bias && type == ElementType::Float8E5M2,
+                                  .max_multiprocessors = 0,
                                   .transpose_a = bias,
                                   .transpose_b = !bias,
                                   .m = 16,

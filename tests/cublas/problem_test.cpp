@@ -35,6 +35,7 @@ TEST(Problem, OfALinearLayer) {
                                          .result_type = kType,
                                          .scales = ScaleMode::None,
                                          .fast_sums = false,
+                                         .max_multiprocessors = 0,
                                          .transpose_a = true,
                                          .transpose_b = false,
                                          .m = 4,

@@ -155,6 +155,8 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
             return store(stored.bias, from, bytes);
         case CUBLASLT_MATMUL_DESC_FAST_ACCUM:
             return store(stored.fast_sums, from, bytes);
+        case CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET:
+            return store(stored.max_multiprocessors, from, bytes);
         case CUBLASLT_MATMUL_DESC_A_SCALE_MODE:
             return store(stored.scale_mode_a, from, bytes);
         case CUBLASLT_MATMUL_DESC_B_SCALE_MODE:
@@ -288,6 +290,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
             fake_cublaslt().ran.push_back(number);
             fake_cublaslt().num_float8 += is_float8(call.a_layout.type);
             fake_cublaslt().num_fast += call.operation.fast_sums;
+            fake_cublaslt().max_multiprocessors = call.operation.max_multiprocessors;
             return true;
         });
     return CUBLAS_STATUS_SUCCESS;

@@ -32,6 +32,7 @@ struct FakeCublasLt {
     int num_questions = 0;             // passed to the heuristic
     std::vector<int> ran;              // algorithms, in the order in which they ended
     int num_float8 = 0, num_fast = 0;  // of them: float8 products, and those with fast sums
+    int max_multiprocessors = 0;       // of the last one
 };
 FakeCublasLt& fake_cublaslt();
 

@@ -21,6 +21,7 @@ struct Operation {
     int32_t bias_type = -1;
     const void* bias = nullptr;
     int8_t fast_sums = 0;  // of float8
+    int32_t max_multiprocessors = 0;
     int32_t scale_mode_a = CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F, scale_mode_b = scale_mode_a;
     const void *scale_a = nullptr, *scale_b = nullptr;
 };

@@ -112,6 +112,9 @@ struct Product {
     /// Float8 on Hopper: whether tensor cores may keep sums in fewer than fp32's bits, which is faster.
     /// cuBLASLt has no such sums of blocks of 128.
     bool fast_sums = false;
+    /// The multiprocessors for which cuBLASLt chooses an algorithm, beside collectives that hold the others
+    /// (CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET; untried); 0: all.
+    int max_multiprocessors = 0;
 };
 
 struct MultiplierOptions {

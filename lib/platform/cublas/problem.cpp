@@ -191,6 +191,7 @@ Operands operands_of(const Product& product) {
                           .result_type = c.type,
                           .scales = scales,
                           .fast_sums = product.fast_sums,
+                          .max_multiprocessors = product.max_multiprocessors,
                           .transpose_a = storage_a.transposed,
                           .transpose_b = storage_b.transposed,
                           .m = c.rows,

@@ -18,6 +18,7 @@ struct Problem {
     ElementType type_a, type_b, result_type;
     ScaleMode scales;
     bool fast_sums;
+    int max_multiprocessors;
     bool transpose_a, transpose_b;
     int64_t m, n, k;
     int64_t stride_a, stride_b, stride_d;  // between stored columns, in elements

@@ -150,6 +150,15 @@ std::vector<std::string> transport_of(const Run& run, const Axis& axis, const Ba
     return {all.begin(), all.end()};
 }
 
+ProductOptions product_options(const Run& run) {
+    ProductOptions options{.max_multiprocessors = run.options.product_multiprocessors};
+    const auto& devices = run.choice.devices;
+    if (!devices.empty()) options.device = devices[run.world.rank()].number;
+    if (options.device || options.max_multiprocessors == 0) return options;
+    throw UserError("--product-sms {} is for products on GPUs, and this run has none",
+                    options.max_multiprocessors);
+}
+
 AxisResults run_axis(const Run& run, const Axis& axis) {
     const auto& [world, control, options, choice, print, make] = run;
     const std::vector<Case> cases = cases_of(collective_named(options.collective), options, axis);
@@ -162,11 +171,14 @@ AxisResults run_axis(const Run& run, const Axis& axis) {
     for (const Case& one : {cases.front(), cases.back()}) measurement.connect(one);
     AxisResults results{axis.name, axis.num_groups, static_cast<int>(axis.members.size())};
     results.transport = transport_of(run, axis, *backend);
+    std::optional<Products> products;
+    if (options.beside_products) products.emplace(product_options(run));
     print(table_header(results, options));
     for (const Case& one : cases) {
         Row row{.kind = one};
         row.out_of_place = measurement.measure(one, Placement::OutOfPlace);
         row.in_place = measurement.measure(one, Placement::InPlace);
+        if (products) row.beside = measurement.measure_beside(one, row.out_of_place, *products);
         row.ended = Clock::now();
         print(table_row(row, options));
         results.rows.push_back(row);

@@ -22,6 +22,7 @@ using Clock = std::chrono::system_clock;
 struct Row {
     Case kind;
     Timing out_of_place, in_place;
+    std::optional<Beside> beside = {};  // if the options ask for it
     Clock::time_point ended;
 };
 

@@ -1,9 +1,11 @@
 #include "bench/measure.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -227,6 +229,32 @@ Timing Measurement::measure(const Case& kind, Placement placement) {
     } catch (const WaitTimeout&) {
         throw control_.timeout_error(what);
     }
+}
+
+Beside Measurement::measure_beside(const Case& kind, const Timing& alone, Products& products) {
+    constexpr double kSeconds = 0.2, kMaxRounds = 1000;  // the same number of rounds on all ranks
+    const auto rounds = static_cast<int>(
+        std::clamp(std::ceil(kSeconds / (options_.iterations * alone.seconds)), 1.0, kMaxRounds));
+    const std::string what = name_of(kind) + " beside products";
+    const std::vector<Call> calls = calls_of(kind, Placement::OutOfPlace);
+    Beside beside;
+    try {
+        control_.barrier(what);
+        products.start();
+        std::this_thread::sleep_for(std::chrono::duration<double>(kSeconds));
+        beside.product_alone = products.stop();
+        control_.barrier(what);
+        products.start();
+        for (int round = 0; round < rounds; ++round)
+            beside.seconds += run_to_time(kind, calls, what).seconds / (rounds * options_.iterations);
+        beside.product = products.stop();
+    } catch (const WaitTimeout&) {
+        throw control_.timeout_error(what);
+    }
+    double sums[] = {beside.seconds, beside.product_alone, beside.product};
+    combine(sums, Reduction::Sum);
+    for (double& sum : sums) sum /= world_.size();
+    return {sums[0], sums[1], sums[2]};
 }
 
 Distribution distribution_of(std::span<const double> times) {

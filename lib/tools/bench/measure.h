@@ -26,6 +26,7 @@
 #include "bench/collective.h"
 #include "bench/control_channel.h"
 #include "bench/options.h"
+#include "bench/products.h"
 #include "mpi/comm.h"
 
 namespace argosy::bench {
@@ -68,6 +69,12 @@ struct Timing {
     int64_t own_wrong = 0;                              // wrong elements on this rank
 };
 
+/// A collective beside products that run all the time (bench/products.h). Seconds on the mean of the ranks.
+struct Beside {
+    double seconds = 0;                     // of the collective, out of place
+    double product_alone = 0, product = 0;  // of a product, without and with the collective
+};
+
 class Measurement {
   public:
     /// `world` has all ranks, `backend` one group of them; all groups measure at the same time. Allocates two
@@ -80,6 +87,10 @@ class Measurement {
 
     /// COLLECTIVE over the world. All ranks get the same Timing, except for what is their own.
     Timing measure(const Case& kind, Placement placement);
+
+    /// COLLECTIVE over the world. `alone`: what measure() returned for Placement::OutOfPlace. Verifies
+    /// nothing.
+    Beside measure_beside(const Case& kind, const Timing& alone, Products& products);
 
   private:
     struct Samples {

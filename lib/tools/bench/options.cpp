@@ -30,6 +30,8 @@ constexpr const char* kHelp =
     "        the traffic of the busiest link, comparable between numbers of ranks\n"
     "#wrong  wrong elements over all ranks, from the verification before the measurement and, out of place,\n"
     "        from the results of the timed iterations\n"
+    "beside  with --beside-products: the time while matrix products run on the rank's GPU or processor, and\n"
+    "        the time of a product alone and then\n"
     "\n"
     "Over NCCL, buffers are in the memory of the rank's GPU, operations are queued on a stream as in\n"
     "nccl-tests, and the GPU's clock times single iterations.\n"
@@ -133,6 +135,9 @@ void check(const Options& options, int num_ranks) {
     require_at_least(1, options.iterations, "--iters");
     require_at_least(0, options.warmup, "--warmup_iters");
     require_at_least(0, options.checks, "--check");
+    require_at_least(0, options.product_multiprocessors, "--product-sms");
+    if (options.product_multiprocessors > 0 && !options.beside_products)
+        throw UserError("--product-sms is for products; add --beside-products");
     check_timeout(options.timeout_seconds);
     check_minimum(options.min_bus_bandwidth);
     if (options.mesh && static_cast<int64_t>(options.mesh->across) * options.mesh->within != num_ranks) {

@@ -44,6 +44,8 @@ struct Options {
     int checks = 1;           // verification runs per measurement; 0: never
     bool percentiles = true;  // the table has columns for them
     double timeout_seconds = 120;
+    bool beside_products = false;
+    int product_multiprocessors = 0;          // that they may use of a GPU; 0: all
     std::optional<double> min_bus_bandwidth;  // GB/s; the run fails if an axis of the mesh has a lower mean
 
     std::filesystem::path json;  // empty: not written

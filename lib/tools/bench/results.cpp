@@ -84,6 +84,12 @@ Json timing_json(const Timing& timing) {
               {"cv_percent", slowest.variation_percent()}}}};
 }
 
+Json beside_json(const Beside& beside) {
+    return {{"time_us", beside.seconds * kMicrosPerSecond},
+            {"product_alone_us", beside.product_alone * kMicrosPerSecond},
+            {"product_us", beside.product * kMicrosPerSecond}};
+}
+
 Json row_json(const AxisResults& axis, const Row& row) {
     const bool rooted = row.kind.collective->rooted, reduces = row.kind.collective->reduces;
     return {{"axis", axis.name},
@@ -94,6 +100,7 @@ Json row_json(const AxisResults& axis, const Row& row) {
             {"root", rooted ? Json(row.kind.root) : Json(nullptr)},
             {"out_of_place", timing_json(row.out_of_place)},
             {"in_place", timing_json(row.in_place)},
+            {"beside_products", row.beside ? beside_json(*row.beside) : Json(nullptr)},
             {"end_time", utc(row.ended)}};
 }
 
@@ -130,6 +137,14 @@ std::string side(const Timing& timing) {
     return microseconds(timing.seconds) + "  " + fitted(timing.algorithm_bandwidth / kGiga, 6) + "  " +
            fitted(timing.bus_bandwidth / kGiga, 6) +
            (timing.num_wrong ? fmt::format("  {:6g}", static_cast<double>(*timing.num_wrong)) : "     N/A");
+}
+
+/// A comment after a row.
+std::string beside_line(const Timing& alone, const Beside& beside) {
+    return fmt::format(
+        "# beside products: {:.1f} us, {:.2f} times as long as alone; a product {:.1f} us, {:.2f} times\n",
+        beside.seconds * kMicrosPerSecond, beside.seconds / alone.seconds, beside.product * kMicrosPerSecond,
+        beside.product / beside.product_alone);
 }
 
 }  // namespace
@@ -209,11 +224,11 @@ std::string table_row(const Row& row, const Options& options) {
         fmt::format("{:12}  {:12}  {:>8}  {:>6}  {:6}", row.kind.bytes, row.kind.chunk_elements,
                     name(row.kind.type), name(row.kind.reduction), root);
     text += side(row.out_of_place) + side(row.in_place);
-    if (!options.percentiles) return text + "\n";
     for (const Timing* timing : {&row.out_of_place, &row.in_place}) {
-        text += microseconds(timing->slowest.p50) + microseconds(timing->slowest.p99);
+        if (options.percentiles)
+            text += microseconds(timing->slowest.p50) + microseconds(timing->slowest.p99);
     }
-    return text + "\n";
+    return text + "\n" + (row.beside ? beside_line(row.out_of_place, *row.beside) : "");
 }
 
 std::string table_footer(const AxisResults& axis, const Options& options) {

@@ -144,6 +144,10 @@ ProductPlan::ProductPlan(const Operands& operands)
     };
     set(operation_, CUBLASLT_MATMUL_DESC_TRANSA, transposition(problem_.transpose_a));
     set(operation_, CUBLASLT_MATMUL_DESC_TRANSB, transposition(problem_.transpose_b));
+    if (problem_.max_multiprocessors > 0) {
+        set(operation_, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET,
+            static_cast<int32_t>(problem_.max_multiprocessors));
+    }
     if (is_float8(problem_.type_a)) {
         set(operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, static_cast<int8_t>(problem_.fast_sums));
         const auto mode = [&](bool of_b) { return static_cast<int32_t>(scale_mode(problem_.scales, of_b)); };
