@@ -547,6 +547,17 @@ TEST(Errors, ChoicesInAListMustExist) {
               "elements of another type");
 }
 
+TEST(Errors, ChannelsOfCommunicatorsAreWholeClusters) {
+    EXPECT_EQ(
+        error_of({"--comm.collective_channels=18"}),
+        "comm.collective_channels = 18 is not a multiple of 4, the thread blocks of a cluster of NCCL's "
+        "kernels on Hopper and later; set 20, or 0 to let NCCL choose");
+    EXPECT_EQ(error_of({"--comm.message_channels=2"}),
+              "comm.message_channels = 2 is not a multiple of 4, the thread blocks of a cluster of NCCL's "
+              "kernels on Hopper and later; set 4, or 0 to let NCCL choose");
+    EXPECT_EQ(error_of({"--comm.collective_channels=16", "--comm.message_channels=4"}), "no error");
+}
+
 TEST(Errors, CheckpointRetentionOptionsMustBeValid) {
     EXPECT_EQ(
         error_of({"--checkpoint.keep_latest_k=1"}),

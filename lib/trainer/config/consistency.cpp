@@ -199,6 +199,18 @@ void check_saving(const Checkpoint& checkpoint) {
     }
 }
 
+void check_channels(const Comm& comm) {
+    constexpr int kCluster = 4;
+    for (const auto& [name, channels] : {std::pair("collective_channels", comm.collective_channels),
+                                         std::pair("message_channels", comm.message_channels)}) {
+        if (channels % kCluster == 0) continue;
+        throw UserError(
+            "comm.{} = {} is not a multiple of {}, the thread blocks of a cluster of NCCL's kernels on "
+            "Hopper and later; set {}, or 0 to let NCCL choose",
+            name, channels, kCluster, channels + kCluster - channels % kCluster);
+    }
+}
+
 void check_loading(const Checkpoint& checkpoint, const Model& model) {
     if (!checkpoint.enable && checkpoint.load_step != Checkpoint::kNewest) {
         throw UserError(
@@ -274,6 +286,7 @@ void check_consistency(const JobConfig& config) {
     check_loss_spike(config.loss_spike);
     check_saving(config.checkpoint);
     check_loading(config.checkpoint, config.model);
+    check_channels(config.comm);
 }
 
 }  // namespace argosy::config

@@ -346,7 +346,7 @@ std::vector<Section> make_schema() {
                  key("gpu_path", &Comm::gpu_path, any(),
                      "Data between GPUs; nccl: the run ends if there is no GPU."),
                  key("collective_channels", &Comm::collective_channels, at_least(0),
-                     "Maximum SMs of each NCCL communicator for collectives, such as 16; 0: NCCL chooses."),
+                     "Maximum SMs of each NCCL communicator for collectives, such as 16, in fours; 0: NCCL chooses."),
                  key("message_channels", &Comm::message_channels, at_least(0),
                      "The same for messages between stages or neighbours of a ring, such as 4.")}),
         section(
