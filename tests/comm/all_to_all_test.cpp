@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -21,7 +20,6 @@
 namespace argosy::comm {
 namespace {
 
-using ::argosy::testing::kTimeoutSeconds;
 using ::argosy::testing::self;
 
 /// sizes[a][b]: the elements of the part from rank a to rank b.
@@ -41,13 +39,9 @@ Sizes random_sizes(int num_ranks, unsigned seed) {
 }
 
 Communicator& world_of(Backend backend) {
-    static std::map<Backend, std::unique_ptr<Communicator>> groups;
-    auto& group = groups[backend];
-    if (!group) {
-        group = all_ranks(backend, "world", {.timeout_seconds = kTimeoutSeconds});
-        group->open_channels();
-    }
-    return *group;
+    Communicator& group = group_of(backend);
+    group.open_channels();
+    return group;
 }
 
 class AllToAll : public ::testing::TestWithParam<std::tuple<Backend, at::ScalarType>> {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -45,6 +46,24 @@ inline std::unique_ptr<Communicator> all_ranks(Backend backend, std::string name
         cuda::set_device(world.rank());
     }
     return make_communicator(std::move(world), std::move(name), options);
+}
+
+/// The groups of group_of(). They end with the tests: a rank that exits with a group looks to the watchdogs
+/// of the others like one that has died.
+class SharedGroups : public ::testing::Environment {
+  public:
+    void TearDown() override { by_backend.clear(); }
+    std::map<Backend, std::unique_ptr<Communicator>> by_backend;
+};
+inline SharedGroups& shared_groups =
+    dynamic_cast<SharedGroups&>(*::testing::AddGlobalTestEnvironment(new SharedGroups));
+
+/// Returns the group of all ranks on a backend, which all tests share. COLLECTIVE at the first call for a
+/// backend.
+inline Communicator& group_of(Backend backend) {
+    auto& group = shared_groups.by_backend[backend];
+    if (!group) group = all_ranks(backend, "world", {.timeout_seconds = testing::kTimeoutSeconds});
+    return *group;
 }
 
 inline auto host_backends() {

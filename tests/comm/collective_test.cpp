@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -20,20 +19,10 @@
 namespace argosy::comm {
 namespace {
 
-using ::argosy::testing::kTimeoutSeconds;
 using ::argosy::testing::self;
 
 // 40009 elements do not fit into the ring of Backend::SmallRing.
 constexpr int64_t kCounts[] = {0, 1, 3, 64, 10007, 40009};
-
-/// Returns the group of all ranks on a backend, which all tests share. COLLECTIVE at the first call for a
-/// backend.
-Communicator& group_of(Backend backend) {
-    static std::map<Backend, std::unique_ptr<Communicator>> groups;
-    auto& group = groups[backend];
-    if (!group) group = all_ranks(backend, "world", {.timeout_seconds = kTimeoutSeconds});
-    return *group;
-}
 
 class OnBackend : public ::testing::TestWithParam<Backend> {
   protected:

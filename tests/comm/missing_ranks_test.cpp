@@ -165,7 +165,7 @@ TEST_P(MissingRanks, NoneIfARankSubmitsAnotherOperation) {
     // The watchdog's thread writes the file; this thread may learn of the error before.
     const auto path = folder / ("flight/rank-" + std::to_string(rank_) + ".json");
     const double start = seconds_now();
-    while (!std::filesystem::exists(path) && seconds_now() - start < kTimeoutSeconds)
+    while (!std::filesystem::exists(path) && seconds_now() - start < testing::kTimeoutSeconds)
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     const auto file = parse_json(read_file(path), path.string());
     EXPECT_EQ(file["rank"], rank_);
