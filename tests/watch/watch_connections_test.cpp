@@ -1,6 +1,7 @@
-// Tests of the watchdogs' connections: order of messages, closed connections, clients that connect and send
-// nothing, and more ranks than the soft limit of open files.
-#include "watch/watch_connections.h"
+// Tests of the watchdogs' connections, as a star and as a chain: order of messages, closed connections, ranks
+// that leave or stand still on the way of others, clients that connect and send nothing, and more ranks than
+// the soft limit of open files.
+#include "watch/watch_tree.h"
 
 #include <ATen/ops/zeros.h>
 #include <arpa/inet.h>
@@ -30,7 +31,8 @@
 namespace argosy::watch {
 namespace {
 
-class StarTest : public ::testing::Test {
+/// The parameter is the fan-out.
+class TreeTest : public ::testing::TestWithParam<int> {
   protected:
     void SetUp() override {
         if (size_ == 1) GTEST_SKIP() << "needs two ranks";
@@ -42,28 +44,40 @@ class StarTest : public ::testing::Test {
     }
 
     /// Receives `count` messages, or as many as arrive within 20 s.
-    std::vector<WatchConnections::Message> receive(size_t count) {
-        std::vector<WatchConnections::Message> all;
+    std::vector<WatchTree::Message> receive(size_t count) {
+        std::vector<WatchTree::Message> all;
         for (const double start = seconds_now(); all.size() < count && seconds_now() - start < 20;) {
             for (auto& one : connections_->receive(0.1)) all.push_back(std::move(one));
         }
         return all;
     }
 
+    /// Returns the texts that arrive before the text "end". Passes on those for other ranks meanwhile.
+    std::vector<std::string> receive_until_end() {
+        std::vector<std::string> texts;
+        for (const double start = seconds_now(); seconds_now() - start < 20;) {
+            for (const auto& one : connections_->receive(0.1)) {
+                if (one.text == "end") return texts;
+                texts.push_back(one.text);
+            }
+        }
+        ADD_FAILURE() << "no end";
+        return texts;
+    }
+
     const mpi::Comm world_ = mpi::Comm::world();
     const int rank_ = world_.rank(), size_ = world_.size();
-    std::unique_ptr<WatchConnections> connections_ = std::make_unique<WatchConnections>(world_);
+    std::unique_ptr<WatchTree> connections_ = std::make_unique<WatchTree>(world_, GetParam());
 };
+INSTANTIATE_TEST_SUITE_P(FanOut, TreeTest, ::testing::Values(1, 2, 128),
+                         [](const auto& one) { return std::to_string(one.param); });
 
-TEST_F(StarTest, DeliversTextsBothWaysInOrder) {
+TEST_P(TreeTest, DeliversTextsBothWaysInOrder) {
     const std::string large(300000, static_cast<char>('a' + rank_));
     if (rank_ != 0) {
         connections_->send(0, "first");
         connections_->send(0, large);
-        const auto answer = receive(1);
-        ASSERT_EQ(answer.size(), 1U);
-        EXPECT_EQ(answer[0].sender, 0);
-        EXPECT_EQ(answer[0].text, "to " + std::to_string(rank_));
+        EXPECT_EQ(receive_until_end(), std::vector<std::string>{"to " + std::to_string(rank_)});
         return;
     }
     std::vector<std::vector<std::string>> texts_by_sender(size_);
@@ -74,18 +88,77 @@ TEST_F(StarTest, DeliversTextsBothWaysInOrder) {
                   (std::vector<std::string>{"first", std::string(300000, static_cast<char>('a' + rank))}));
         connections_->send(rank, "to " + std::to_string(rank));
     }
+    connections_->send_to_all("end");
 }
 
-TEST_F(StarTest, ReportsAClosedConnection) {
+TEST_P(TreeTest, ReportsAClosedConnection) {
     synchronize();
-    if (rank_ == 1) connections_.reset();
+    const int last = size_ - 1;
+    if (rank_ == last) connections_.reset();
+    if (rank_ != 0 && rank_ != last) receive_until_end();
     if (rank_ != 0) return;
     const auto found = receive(1);
     ASSERT_EQ(found.size(), 1U);
-    EXPECT_EQ(found[0].sender, 1);
+    EXPECT_EQ(found[0].sender, last);
     EXPECT_TRUE(found[0].closed);
-    EXPECT_FALSE(connections_->reaches(1));
-    connections_->send(1, "lost");  // is no error
+    EXPECT_FALSE(connections_->reaches(last));
+    connections_->send(last, "lost");  // is no error
+    for (int rank = 1; rank < last; ++rank) EXPECT_TRUE(connections_->reaches(rank));
+    connections_->send_to_all("end");
+}
+
+TEST_P(TreeTest, ARankBehindAClosedConnectionIsNotReachedAndNotClosed) {
+    synchronize();
+    if (rank_ == 1) connections_.reset();
+    if (rank_ > 1 && connections_->parent_of(rank_) == 1) {
+        const auto found = receive(1);
+        ASSERT_EQ(found.size(), 1U);
+        EXPECT_EQ(found[0].sender, 1);
+        EXPECT_TRUE(found[0].closed);
+        EXPECT_FALSE(connections_->reaches(0));
+    }
+    if (rank_ != 0) return;
+    for (const auto& one : receive(1)) EXPECT_EQ(one.sender, 1);
+    EXPECT_TRUE(connections_->receive(0.2).empty());
+    for (int rank = 2; rank < size_; ++rank) {
+        int other = rank;
+        while (other > 1) other = connections_->parent_of(other);
+        EXPECT_EQ(connections_->reaches(rank), other != 1) << rank;
+    }
+}
+
+TEST_P(TreeTest, ARankThatHasLeftPassesTextsOn) {
+    if (connections_->is_between()) {
+        connections_->send(0, "left");
+        connections_->relay();
+    } else if (rank_ != 0) {
+        connections_->send(0, "late");
+        EXPECT_TRUE(receive_until_end().empty());
+    } else {
+        std::multiset<std::string> texts;
+        for (const auto& one : receive(size_ - 1)) texts.insert(one.text);
+        EXPECT_GE(texts.count("late"), 1U);
+        EXPECT_EQ(texts.count("late") + texts.count("left"), size_ - 1U);
+        connections_->send_to_all("end");
+    }
+    connections_.reset();
+}
+
+TEST_P(TreeTest, DoesNotWaitForARankThatReadsNothing) {
+    constexpr int kTexts = 40;
+    const std::string large(1 << 20, 'x');
+    if (rank_ == 1) {
+        synchronize();
+        EXPECT_EQ(receive(kTexts).size(), kTexts);
+        return;
+    }
+    if (rank_ == 0) {
+        const double start = seconds_now();
+        for (int i = 0; i < kTexts; ++i) connections_->send(1, large);
+        EXPECT_LT(seconds_now() - start, 1);
+    }
+    synchronize();
+    if (rank_ == 0) connections_->flush();
 }
 
 /// Ports of the loopback interface on which a socket listens.
@@ -135,14 +208,14 @@ class SilentClient {
     std::thread thread_{[this] { run(); }};
 };
 
-TEST_F(StarTest, IsNotDelayedByASilentConnection) {
+TEST_P(TreeTest, IsNotDelayedByASilentConnection) {
     synchronize();
     const SilentClient silent;
     for (int i = 0; i < 5; ++i) {
         const double start = seconds_now();
         // The last rank joins late, after the silent client has connected.
         if (rank_ == size_ - 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-        connections_ = std::make_unique<WatchConnections>(world_);
+        connections_ = std::make_unique<WatchTree>(world_, GetParam());
         EXPECT_LT(seconds_now() - start, 4);
         for (int rank = 1; rank < size_; ++rank) EXPECT_TRUE(connections_->reaches(rank));
     }
@@ -158,7 +231,7 @@ void set_file_limit(rlim_t soft) {
 
 /// Rank 0 in this process, all other ranks in a child process.
 struct Star {
-    explicit Star(int size) : server(0, size) {
+    explicit Star(int size) : server(TreePlace{0, size, size}) {
         const WatchConnections::ServerAddress address = server.listen(/*one_node=*/true);
         int joined[2];
         if (pipe2(joined, O_CLOEXEC | O_NONBLOCK) != 0) return;
@@ -180,16 +253,16 @@ struct Star {
     [[noreturn]] static void run_others(const WatchConnections::ServerAddress& address, int size,
                                         int joined) {
         set_file_limit(4 * size);
-        std::deque<WatchConnections> others;
+        std::deque<WatchTree> others;
         for (int rank = 1; rank < size; ++rank) {
-            others.emplace_back(rank, size).join(address);
+            others.emplace_back(TreePlace{rank, size, size}).join(address);
             others.back().send(0, "from " + std::to_string(rank));
         }
         if (::write(joined, "j", 1) == 1) pause();
         _exit(0);
     }
 
-    WatchConnections server;
+    WatchTree server;
     pid_t child = -1;
 };
 
@@ -213,7 +286,7 @@ TEST(WatchConnections, DoNotDependOnTheSoftLimitOfOpenFiles) {
     for (int rank = 1; rank < kSize; ++rank) ASSERT_TRUE(star.server.reaches(rank)) << rank;
 }
 
-TEST_F(StarTest, WakeBeforeReceiveMakesReceiveReturnAtOnce) {
+TEST_P(TreeTest, WakeBeforeReceiveMakesReceiveReturnAtOnce) {
     connections_->wake();
     const double start = seconds_now();
     EXPECT_TRUE(connections_->receive(20).empty());

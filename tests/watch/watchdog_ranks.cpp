@@ -1,4 +1,5 @@
-// Ranks over NCCL's stand-in that run a scenario with a fault: watchdog_ranks SCENARIO [FLIGHT_FOLDER].
+// Ranks over NCCL's stand-in that run a scenario with a fault:
+// watchdog_ranks SCENARIO FLIGHT_FOLDER FAN_OUT_OF_WATCHDOGS.
 // watchdog_test.py starts them and checks their messages, exit codes and files.
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
@@ -149,6 +150,12 @@ void stopped_first_slowly(const Ranks& ranks) {
 
 void left(const Ranks& ranks) {
     if (ranks.rank != 1) ranks.run();
+}
+
+/// Rank 1 leaves, and rank 2 is absent.
+void left_and_absent(const Ranks& ranks) {
+    if (ranks.rank == 2) be_stuck();
+    left(ranks);
 }
 
 /// Records and launches a graph at once, because the stand-ins execute what they record. The compute stream
@@ -342,6 +349,7 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"absent", absent},
     {"broken", broken},
     {"stopped", [](const Ranks& ranks) { stopped(ranks, 2); }},
+    {"stopped-between", [](const Ranks& ranks) { stopped(ranks, 1); }},
     {"stopped-first", [](const Ranks& ranks) { stopped(ranks, 0); }},
     {"stopped-first-twice", stopped_first_twice},
     {"killed", killed},
@@ -354,6 +362,7 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"failed-with-a-graph", failed_with_a_graph},
     {"failed-and-stuck", failed_and_stuck},
     {"left", left},
+    {"left-and-absent", left_and_absent},
     {"slow", slow},
     {"behind", behind},
     {"different", different},
@@ -374,13 +383,14 @@ const std::map<std::string, std::function<void(Ranks&)>> kScenarios = {
     {"call", call},
 };
 
-ExitCode run_scenario(const std::string& name, const std::string& flight_folder, int number) {
+ExitCode run_scenario(const std::string& name, const std::string& flight_folder, int fan_out, int number) {
     const c10::InferenceMode guard;
     cuda::set_device(number);
     Ranks ranks{comm::make_communicator(mpi::Comm::world(), "world",
                                         {.timeout_seconds = kTimeoutSeconds,
                                          .gpu_path = comm::GpuPath::Nccl,
-                                         .flight_folder = flight_folder}),
+                                         .flight_folder = flight_folder,
+                                         .watchdog_fan_out = fan_out}),
                 nullptr, nullptr, 0, flight_folder};
     ranks.rank = ranks.world->rank();
     std::vector<int> all(ranks.world->size());
@@ -399,7 +409,8 @@ int main(int argc, char** argv) {
     using namespace argosy;
     return mpi::run_program("ranks", &argc, &argv, [&](const mpi::Comm& world, const Environment&) {
         const std::string name = argv[1];
-        if (name != "stopped-at-the-end") return run_scenario(name, argc > 2 ? argv[2] : "", world.rank());
+        if (name != "stopped-at-the-end")
+            return run_scenario(name, argv[2], std::atoi(argv[3]), world.rank());
         if (world.rank() == 1) raise(SIGSTOP);  // before MPI_Finalize
         return ExitCode::Done;
     });

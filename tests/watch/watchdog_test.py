@@ -14,6 +14,7 @@ import run  # noqa: E402
 
 PROGRAM = pathlib.Path(sys.argv.pop(1))
 WATCHDOG, FAILED = 76, 1
+STAR, CHAIN = 128, 1  # ranks that connect to one
 MAX_SECONDS = 90  # of a scenario, on a busy machine
 
 
@@ -23,9 +24,9 @@ class Watchdog(unittest.TestCase):
         self.addCleanup(scratch.cleanup)
         self.flight = pathlib.Path(scratch.name) / "run" / "flight"
 
-    def run_ranks(self, scenario, ranks=3, **environment):
+    def run_ranks(self, scenario, ranks=3, fan_out=STAR, **environment):
         """(exit code, stderr)."""
-        job = run.start_job(ranks, PROGRAM, scenario, self.flight, environment=environment)
+        job = run.start_job(ranks, PROGRAM, scenario, self.flight, fan_out, environment=environment)
         code, _, text = run.end_of_job(job, MAX_SECONDS)
         self.assertIsNotNone(code, f"no end within {MAX_SECONDS} s\n{text}")
         return code, text
@@ -120,8 +121,8 @@ class Watchdog(unittest.TestCase):
         _, text = self.run_ranks("killed", OMPI_MCA_orte_enable_recovery="1")
         self.assertEqual(text.count("a rank has ended without notice, or its node has failed; missing: rank 1. "), 1, text)
 
-    def expect_error_of_one(self, scenario, rank=1, **environment):
-        code, text = self.run_ranks(scenario, **environment)
+    def expect_error_of_one(self, scenario, rank=1, **more):
+        code, text = self.run_ranks(scenario, **more)
         self.assertEqual(code, FAILED, text)
         self.assertIn(f"ranks: error on rank {rank} of 3: no paper in the printer", text)
         self.assertEqual(text.count("ranks: error on rank "), 1, text)
@@ -160,6 +161,20 @@ class Watchdog(unittest.TestCase):
 
     def test_a_rank_that_leaves_while_others_wait_is_missing(self):
         self.expect_end("left", "; missing: rank 1. ")
+
+    def test_a_rank_between_others_and_rank_0_is_the_only_missing_one(self):
+        self.expect_end("stopped-between", "; missing: rank 1. ", fan_out=CHAIN)
+
+    def test_a_rank_is_asked_through_one_that_has_left(self):
+        self.expect_end("left-and-absent", "; missing: rank 1, 2. ", fan_out=CHAIN)
+
+    def test_a_killed_rank_between_others_and_rank_0_is_named_at_once(self):
+        _, text = self.run_ranks("killed", fan_out=CHAIN, OMPI_MCA_orte_enable_recovery="1")
+        self.assertIn("rank 0 of 3: a rank has ended without notice, or its node has failed; missing: rank 1. ", text)
+        self.assertNotIn("missing: rank 2", text)
+
+    def test_an_error_between_others_and_rank_0_is_the_only_one(self):
+        self.expect_error_of_one("failed-slowly", fan_out=CHAIN)
 
     def test_a_rank_within_the_timeout_is_not_reported(self):
         code, text = self.run_ranks("slow")

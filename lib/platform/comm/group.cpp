@@ -62,7 +62,8 @@ Group::Group(mpi::Comm comm, std::string name, const GroupOptions& options)
       watchdog_(std::make_shared<watch::Watchdog>(
           comm_, gpu_, watch::WaitLimit{options.timeout_seconds, options.timeout_setting},
           options.flight_folder,
-          watch::WaitLimit{options.storage_timeout_seconds, watch::Watchdog::kStorageLimit.setting})) {
+          watch::WaitLimit{options.storage_timeout_seconds, watch::Watchdog::kStorageLimit.setting},
+          options.watchdog_fan_out)) {
     std::iota(members_.begin(), members_.end(), 0);
     flight_number_ = watchdog_->flight().open(name_, members_);
 }

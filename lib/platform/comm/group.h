@@ -47,6 +47,7 @@ struct GroupOptions {
     /// If ranks wait for each other for too long, each one writes its last operations to a file in this
     /// folder (watch/FORMAT.md). Empty: no files.
     std::filesystem::path flight_folder = {};
+    int watchdog_fan_out = watch::Watchdog::kFanOut;
 };
 
 class Group {

@@ -367,10 +367,10 @@ std::string lost_ranks_text(const std::vector<int>& ranks) {
         mpi::named_missing(ranks));
 }
 
-std::string no_answer_of_rank_0_text(const RankReport& own, ConnectionToRank0 connection) {
+std::string no_answer_of_rank_0_text(const RankReport& own, const std::vector<int>& silent) {
     const std::string why =
-        connection == ConnectionToRank0::Silent
-            ? mpi::named_missing(std::vector{0}) + kMissingRank + ". Rank 0's watchdog does not answer either"
+        !silent.empty()
+            ? mpi::named_missing(silent) + kMissingRank + ". Rank 0's watchdog does not answer either"
             : "the missing ranks are unknown, because this rank never had a connection to rank 0's watchdog";
     const auto longest = std::ranges::max_element(own.waits, {}, weight_in_message);
     return longest == own.waits.end() ? why : timeout_text(*longest, why);

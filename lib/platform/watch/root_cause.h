@@ -68,9 +68,9 @@ std::string text_of_files(const std::filesystem::path& folder, const Reports& re
 /// The message that ends the job if the connections of `ranks` close without notice.
 std::string lost_ranks_text(const std::vector<int>& ranks);
 
-enum class ConnectionToRank0 { Silent, NeverMade };
-/// The message of a rank that gets no answer from rank 0. If the connection was never made, the message names
-/// no missing rank, because rank 0 may be healthy.
-std::string no_answer_of_rank_0_text(const RankReport& own, ConnectionToRank0 connection);
+/// The message of a rank that gets no answer from rank 0. `silent` are the ranks that may be at fault: rank 0
+/// and those between, or the one whose connection has closed. Empty: this rank never had a connection, so
+/// rank 0 may be healthy.
+std::string no_answer_of_rank_0_text(const RankReport& own, const std::vector<int>& silent);
 
 }  // namespace argosy::watch

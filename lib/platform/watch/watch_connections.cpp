@@ -23,24 +23,31 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "mpi/start_up.h"
 
 namespace argosy::watch {
 namespace {
 
 constexpr double kSecondsToConnect = 2, kSecondsToGreet = 5, kSecondsToSend = 2, kSecondsToAcknowledge = 2;
 constexpr uint32_t kMaxTextBytes = 1 << 24;
+constexpr size_t kMaxUnsentBytes = 64 << 20;
 
 /// Maximum number of files that a rank opens beside the connections: libraries, sockets of MPI, checkpoints.
 constexpr rlim_t kOtherFiles = 1024;
 
-/// The only message of the handshake: a rank sends it, rank 0 sends it back, and the rank sends it again.
-/// Rank 0 accepts a connection only after the second copy, because the rank may have given it up before.
+/// The only message of the handshake: a rank sends it, its parent sends it back, and the rank sends it again.
+/// The parent accepts a connection only after the second copy, because the rank may have given it up before.
 struct Greeting {
     uint64_t key;
     int32_t rank;
     int32_t zero = 0;  // padding, so that no byte is undefined
     bool operator==(const Greeting&) const = default;
+};
+
+/// The head of a frame; its text follows.
+struct Head {
+    uint32_t text_bytes;
+    Frame::Kind kind;
+    int32_t sender, receiver;
 };
 
 /// Waits at most `seconds` for one of the poll() events. A signal does not end the wait.
@@ -55,18 +62,9 @@ bool wait_for(int descriptor, short events, double seconds) {
     return false;
 }
 
-bool send_all(int socket, const void* data, size_t bytes) {
-    const auto* at = static_cast<const char*>(data);
-    while (bytes > 0) {
-        const ssize_t sent = ::send(socket, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (sent > 0) {
-            at += sent;
-            bytes -= sent;
-        } else if (errno != EINTR && (errno != EAGAIN || !wait_for(socket, POLLOUT, kSecondsToSend))) {
-            return false;
-        }
-    }
-    return true;
+/// Never waits: the buffer of a new connection has room for the few bytes of a greeting.
+bool sends(int socket, const Greeting& greeting) {
+    return ::send(socket, &greeting, sizeof(greeting), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(greeting);
 }
 
 enum class Reading { Done, NotYet, Gone };
@@ -94,7 +92,7 @@ Greeting greeting_of(const std::string& bytes) {
     return greeting;
 }
 
-/// Waits for rank 0 to send the greeting back.
+/// Waits for the parent to send the greeting back.
 bool receives_answer(int socket, const Greeting& own) {
     std::string received;
     const double deadline = seconds_now() + kSecondsToGreet;
@@ -152,45 +150,29 @@ std::vector<in_addr_t> routable_addresses() {
     return found;
 }
 
-/// Lets this process open a file for each rank, as far as its hard limit allows.
-void raise_file_limit(int num_ranks) {
+/// Lets this process open a file for each child, as far as its hard limit allows.
+void raise_file_limit(int rank, int num_children) {
     rlimit limit = {};
-    const rlim_t wanted = static_cast<rlim_t>(num_ranks) + kOtherFiles;
+    const rlim_t wanted = static_cast<rlim_t>(num_children) + kOtherFiles;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
     limit.rlim_cur = std::min(wanted, limit.rlim_max);
     setrlimit(RLIMIT_NOFILE, &limit);
     if (limit.rlim_cur >= wanted) return;
     spdlog::warn(
-        "the watchdog of rank 0 needs {} open files for {} ranks, but the hard limit on its node is {}: if "
+        "the watchdog of rank {} needs {} open files for {} ranks, but the hard limit on its node is {}: if "
         "the job hangs, ranks without a connection cannot be named; raise the limit (ulimit -Hn)",
-        wanted, num_ranks, limit.rlim_max);
+        rank, wanted, num_children, limit.rlim_max);
 }
 
 }  // namespace
 
-WatchConnections::WatchConnections(int rank, int size)
-    : rank_(rank),
-      size_(size),
-      waker_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-      poller_(epoll_create1(EPOLL_CLOEXEC)) {
-    poll_for(waker_.number());
-}
-
-WatchConnections::WatchConnections(const mpi::Comm& world) : WatchConnections(world.rank(), world.size()) {
-    if (size_ == 1) return;
-    const mpi::BoundedCall call("connecting the watchdogs of all ranks");
-    const bool one_node = world.within_one_node();
-    ServerAddress server;
-    if (rank_ == 0) server = listen(one_node);
-    mpi::wait(world.broadcast(&server, sizeof(server), ElementType::UInt8, 0));
-    if (rank_ != 0) join(server);
-    mpi::Request request = world.barrier();
-    if (rank_ != 0) mpi::wait(request);
-    if (rank_ == 0) accept_until([&] { return mpi::test_all({&request, 1}); });
+WatchConnections::WatchConnections(const TreePlace& place)
+    : place_(place), waker_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), poller_(epoll_create1(EPOLL_CLOEXEC)) {
+    poll_for(waker_.number(), EPOLLIN, EPOLL_CTL_ADD);
 }
 
 WatchConnections::ServerAddress WatchConnections::listen(bool one_node) {
-    raise_file_limit(size_);
+    raise_file_limit(place_.rank, place_.num_children());
     listener_ = Descriptor(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
     const auto bind_to = [&](in_addr_t host) {
         const sockaddr_in own = address_of(host, 0);
@@ -200,13 +182,13 @@ WatchConnections::ServerAddress WatchConnections::listen(bool one_node) {
     const bool local = one_node && bind_to(htonl(INADDR_LOOPBACK));
     sockaddr_in own = {};
     socklen_t length = sizeof(own);
-    if ((!local && !bind_to(htonl(INADDR_ANY))) || ::listen(listener_.number(), size_) != 0 ||
+    if ((!local && !bind_to(htonl(INADDR_ANY))) || ::listen(listener_.number(), place_.num_children()) != 0 ||
         getsockname(listener_.number(), reinterpret_cast<sockaddr*>(&own), &length) != 0 ||
         getrandom(&key_, sizeof(key_), 0) != sizeof(key_)) {
         throw RunError("the watchdog cannot listen for other ranks: {}; it needs TCP over IPv4",
                        std::strerror(errno));
     }
-    poll_for(listener_.number());
+    poll_for(listener_.number(), EPOLLIN, EPOLL_CTL_ADD);
     const std::vector<in_addr_t> addresses =
         local ? std::vector{htonl(INADDR_LOOPBACK)} : routable_addresses();
     ServerAddress server{
@@ -229,11 +211,11 @@ void WatchConnections::accept_until(const std::function<bool()>& all_tried) {
     listener_ = Descriptor();
 }
 
-void WatchConnections::poll_for(int descriptor) const {
+void WatchConnections::poll_for(int descriptor, uint32_t events, int operation) const {
     epoll_event event = {};
-    event.events = EPOLLIN;
+    event.events = events;
     event.data.fd = descriptor;
-    epoll_ctl(poller_.number(), EPOLL_CTL_ADD, descriptor, &event);
+    epoll_ctl(poller_.number(), operation, descriptor, &event);
 }
 
 /// Waits at most `seconds` for the first ready descriptor.
@@ -259,7 +241,7 @@ void WatchConnections::accept_all(PendingConnections& pending) const {
         Descriptor socket(accept4(listener_.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
         if (socket.number() >= 0) {
             disable_send_delay(socket.number());
-            poll_for(socket.number());
+            poll_for(socket.number(), EPOLLIN, EPOLL_CTL_ADD);
             const int descriptor = socket.number();
             pending.emplace(descriptor, PendingConnection{std::move(socket)});
         } else if (errno != EINTR && errno != ECONNABORTED) {
@@ -275,10 +257,11 @@ bool WatchConnections::continue_handshake(PendingConnection& connection) {
         read_more(socket, connection.received, (connection.answered ? 2 : 1) * sizeof(Greeting));
     if (reading != Reading::Done) return reading == Reading::Gone;
     const Greeting greeting = greeting_of(connection.received);
-    if (greeting.key != key_ || greeting.rank <= 0 || greeting.rank >= size_) return true;
+    const bool is_child = greeting.rank >= place_.first_child() && greeting.rank < place_.end_of_children();
+    if (greeting.key != key_ || !is_child) return true;
     if (!connection.answered) {
         connection.answered = true;
-        return !send_all(socket, &greeting, sizeof(greeting));
+        return !sends(socket, greeting);
     }
     if (greeting_of(connection.received.substr(sizeof(greeting))) == greeting) {
         add_peer(greeting.rank, std::move(connection.socket));
@@ -287,69 +270,99 @@ bool WatchConnections::continue_handshake(PendingConnection& connection) {
 }
 
 void WatchConnections::join(const ServerAddress& server) {
-    for (int i = 0; i < server.num_addresses && peers_.empty(); ++i) {
+    for (int i = 0; i < server.num_addresses && !has(place_.parent()); ++i) {
         Descriptor socket = connected_to(address_of(server.addresses[i], server.port));
-        const Greeting own{server.key, rank_};
-        if (socket.number() < 0 || !send_all(socket.number(), &own, sizeof(own))) continue;
-        if (receives_answer(socket.number(), own) && send_all(socket.number(), &own, sizeof(own))) {
-            poll_for(socket.number());
-            add_peer(0, std::move(socket));
+        const Greeting own{server.key, place_.rank};
+        if (socket.number() < 0 || !sends(socket.number(), own)) continue;
+        if (receives_answer(socket.number(), own) && sends(socket.number(), own)) {
+            poll_for(socket.number(), EPOLLIN, EPOLL_CTL_ADD);
+            add_peer(place_.parent(), std::move(socket));
         }
     }
-    if (peers_.empty()) {
+    if (!has(place_.parent())) {
         spdlog::warn(
-            "the watchdog of rank {} cannot connect to rank 0's by TCP (port {}, {} addresses tried): if "
-            "the job hangs, this rank cannot be asked what it waits for",
-            rank_, ntohs(server.port), server.num_addresses);
+            "the watchdog of rank {} cannot connect to rank {}'s by TCP (port {}, {} addresses tried): if "
+            "the "
+            "job hangs, this rank cannot be asked what it waits for{}",
+            place_.rank, place_.parent(), ntohs(server.port), server.num_addresses,
+            place_.num_children() > 0 ? ", nor can the ranks that reach rank 0 through it" : "");
     }
 }
 
 void WatchConnections::add_peer(int rank, Descriptor socket) {
     drop(rank);
     rank_of_peer_[socket.number()] = rank;
-    peers_.emplace(rank, Peer{std::move(socket), {}});
+    peers_.emplace(rank, Peer{std::move(socket)});
 }
 
-void WatchConnections::drop(int rank) {
-    const auto peer = peers_.find(rank);
+void WatchConnections::drop(int neighbour) {
+    const auto peer = peers_.find(neighbour);
     if (peer == peers_.end()) return;
     rank_of_peer_.erase(peer->second.socket.number());
     peers_.erase(peer);
 }
 
-void WatchConnections::send(int rank, const std::string& text) {
-    const auto peer = peers_.find(rank);
-    if (peer == peers_.end()) return;
-    const auto bytes = static_cast<uint32_t>(text.size());
-    std::string frame(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
-    frame += text;
-    if (send_all(peer->second.socket.number(), frame.data(), frame.size())) return;
-    // If the peer is gone, receive() reports it. Any other peer may have received half of the text and could
-    // not parse the next one, so its connection is closed.
-    if (errno != EPIPE && errno != ECONNRESET) drop(rank);
+void WatchConnections::send(int neighbour, const Frame& frame) {
+    const auto found = peers_.find(neighbour);
+    if (found == peers_.end() || found->second.unsent.size() > kMaxUnsentBytes) return;
+    Peer& peer = found->second;
+    const bool waits = !peer.unsent.empty();
+    const Head head{static_cast<uint32_t>(frame.text.size()), frame.kind, frame.sender, frame.receiver};
+    peer.unsent.append(reinterpret_cast<const char*>(&head), sizeof(head));
+    peer.unsent += frame.text;
+    if (waits) return;
+    send_unsent(peer);
+    if (!peer.unsent.empty()) poll_for(peer.socket.number(), EPOLLIN | EPOLLOUT, EPOLL_CTL_MOD);
 }
 
-void WatchConnections::send_to_all(const std::string& text) {
-    for (int rank = 0; rank < size_; ++rank) send(rank, text);
+/// If the peer is gone, receive() reports it.
+void WatchConnections::send_unsent(Peer& peer) const {
+    size_t sent = 0;
+    for (std::string& bytes = peer.unsent; sent < bytes.size();) {
+        const ssize_t more = ::send(peer.socket.number(), bytes.data() + sent, bytes.size() - sent,
+                                    MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (more > 0) {
+            sent += more;
+        } else if (errno != EINTR) {
+            if (errno != EAGAIN) sent = bytes.size();
+            break;
+        }
+    }
+    peer.unsent.erase(0, sent);
 }
 
-std::vector<WatchConnections::Message> WatchConnections::receive(double seconds) {
-    std::vector<Message> messages;
+void WatchConnections::flush() {
+    const double deadline = seconds_now() + kSecondsToSend;
+    for (auto& [neighbour, peer] : peers_) {
+        do {
+            send_unsent(peer);
+        } while (!peer.unsent.empty() && wait_for(peer.socket.number(), POLLOUT, deadline - seconds_now()));
+    }
+}
+
+std::vector<WatchConnections::Arrival> WatchConnections::receive(double seconds) {
+    std::vector<Arrival> arrivals;
     for (const int descriptor : ready_descriptors(seconds)) {
         if (descriptor == waker_.number()) {
             uint64_t count = 0;
             static_cast<void>(!::read(waker_.number(), &count, sizeof(count)));
         }
         const auto rank = rank_of_peer_.find(descriptor);
-        if (rank != rank_of_peer_.end()) read(rank->second, peers_.at(rank->second), messages);
+        if (rank == rank_of_peer_.end()) continue;
+        Peer& peer = peers_.at(rank->second);
+        if (!peer.unsent.empty()) {
+            send_unsent(peer);
+            if (peer.unsent.empty()) poll_for(descriptor, EPOLLIN, EPOLL_CTL_MOD);
+        }
+        read(rank->second, peer, arrivals);
     }
-    for (const Message& message : messages) {
-        if (message.closed) drop(message.sender);
+    for (const auto& [neighbour, frame] : arrivals) {
+        if (frame.kind == Frame::Kind::Closed && frame.sender == neighbour) drop(neighbour);
     }
-    return messages;
+    return arrivals;
 }
 
-void WatchConnections::read(int sender, Peer& peer, std::vector<Message>& messages) {
+void WatchConnections::read(int neighbour, Peer& peer, std::vector<Arrival>& arrivals) const {
     char buffer[1 << 16];
     bool closed = false;
     for (;;) {
@@ -362,16 +375,21 @@ void WatchConnections::read(int sender, Peer& peer, std::vector<Message>& messag
         closed = more == 0 || errno != EAGAIN;
         break;
     }
-    uint32_t text_bytes = 0;
-    while (peer.received.size() >= sizeof(text_bytes)) {
-        std::memcpy(&text_bytes, peer.received.data(), sizeof(text_bytes));
-        if (text_bytes > kMaxTextBytes) closed = true;
-        if (closed && text_bytes > kMaxTextBytes) break;
-        if (peer.received.size() < sizeof(text_bytes) + text_bytes) break;
-        messages.push_back({sender, peer.received.substr(sizeof(text_bytes), text_bytes)});
-        peer.received.erase(0, sizeof(text_bytes) + text_bytes);
+    size_t begin = 0;
+    for (Head head{}; peer.received.size() - begin >= sizeof(head);) {
+        std::memcpy(&head, peer.received.data() + begin, sizeof(head));
+        if (head.text_bytes > kMaxTextBytes || head.sender < 0 || head.sender >= place_.size) {
+            closed = true;
+            break;
+        }
+        if (peer.received.size() - begin < sizeof(head) + head.text_bytes) break;
+        arrivals.push_back({neighbour,
+                            {head.kind, head.sender, head.receiver,
+                             peer.received.substr(begin + sizeof(head), head.text_bytes)}});
+        begin += sizeof(head) + head.text_bytes;
     }
-    if (closed) messages.push_back({sender, "", true});
+    peer.received.erase(0, begin);
+    if (closed) arrivals.push_back({neighbour, {Frame::Kind::Closed, neighbour, 0, ""}});
 }
 
 void WatchConnections::wake() {

@@ -21,8 +21,8 @@ namespace {
 constexpr double kMaxSecondsBetweenPolls = 1, kMinSecondsBetweenPolls = 0.01;
 constexpr double kSecondsToAnswer = 2, kMoreSecondsPerRank = 0.002;
 constexpr double kMaxSecondsOfComparison = 10;
-/// If a process ends before its thread has told rank 0 that it leaves, rank 0 takes it for dead and ends the job.
-/// On a crowded machine the thread may have to wait for its turn.
+/// If a process ends before its thread has told rank 0 that it leaves, rank 0 takes it for dead and ends the
+/// job. On a crowded machine the thread may have to wait for its turn.
 constexpr double kSecondsToLeave = 10;
 constexpr double kSecondsOfGpuThread = 1;  // it may be blocked in the driver for ever
 /// For the polls before rank 0 learns of an error, for its own computations, and for busy machines.
@@ -56,7 +56,7 @@ void Watchdog::State::poll_gpu_until_leaving() {
             // The thread that works on the GPU gets the same error. If that thread hangs instead, the other
             // ranks report this rank as missing.
             if (!std::exchange(warned, true)) {
-                spdlog::warn("the watchdog of rank {} cannot query its GPU: {}", connections.rank(),
+                spdlog::warn("the watchdog of rank {} cannot query its GPU: {}", connections->rank(),
                              error.what());
             }
         }
@@ -89,10 +89,15 @@ void Watchdog::State::end_process() const {
 }
 
 Watchdog::Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,
-                   std::filesystem::path flight_folder, WaitLimit storage_limit)
-    : state_(std::make_shared<State>(world, std::move(gpu), limit, std::move(flight_folder), storage_limit)) {
+                   std::filesystem::path flight_folder, WaitLimit storage_limit, int fan_out)
+    : state_(std::make_shared<State>(world, std::move(gpu), limit, std::move(flight_folder), storage_limit,
+                                     fan_out)) {
     if (state_->gpu) gpu_thread_ = std::thread([state = state_] { state->poll_gpu_until_leaving(); });
-    message_thread_ = std::thread([state = state_] { exchange_messages(state); });
+    message_thread_ = std::thread([state = state_]() mutable {
+        const std::shared_ptr<WatchTree> connections = state->connections;
+        exchange_messages(std::move(state));
+        connections->relay();  // until the ranks that reach rank 0 through this one have left, too
+    });
 }
 
 HostWaits& Watchdog::waits() const { return state_->waits; }
@@ -102,18 +107,18 @@ void Watchdog::set_limit(WaitLimit limit) { state_->set_limit(limit); }
 
 Watchdog::~Watchdog() {
     leave();
-    const auto end = [this](std::thread& thread, const bool& ended, double seconds) {
-        if (thread.joinable()) state_->wait_for(ended, seconds) ? thread.join() : thread.detach();
+    const auto end = [](std::thread& thread, bool ends) {
+        if (thread.joinable()) ends ? thread.join() : thread.detach();
     };
-    end(message_thread_, state_->message_thread_ended, 0);  // leave() has waited
-    end(gpu_thread_, state_->gpu_thread_ended, kSecondsOfGpuThread);
+    end(message_thread_, state_->wait_for(state_->notice_sent, 0) && !state_->connections->is_between());
+    end(gpu_thread_, state_->wait_for(state_->gpu_thread_ended, kSecondsOfGpuThread));
 }
 
 void Watchdog::leave() {
     if (state_->is_leaving()) return;
     state_->set(state_->leaving);
-    state_->connections.wake();
-    state_->wait_for(state_->message_thread_ended, kSecondsToLeave);
+    state_->connections->wake();
+    state_->wait_for(state_->notice_sent, kSecondsToLeave);
     if (state_->gpu) state_->gpu->block_if_ending();  // does not return if the watchdog is ending the process
 }
 

@@ -4,7 +4,7 @@
 // bounds each wait.
 //
 // A thread of each rank reads the waits under way. If one is late, rank 0's watchdog asks the watchdogs of
-// all ranks for their reports, over TCP connections outside of MPI and NCCL (WatchConnections), and works out
+// all ranks for their reports, over TCP connections outside of MPI and NCCL (WatchTree), and works out
 // which ranks are missing (find_root_cause). In a job with GPUs, rank 0's watchdog prints the only message,
 // and every rank aborts NCCL and exits with the watchdog's exit code. In a job without GPUs, the waits of all
 // ranks fail, and the error of one rank ends the job. If rank 0's watchdog does not answer, the other ranks
@@ -42,13 +42,16 @@ class Watchdog {
     /// The limit of waits for the file system. Servers of a shared file system take minutes to replace a
     /// failed one.
     static constexpr WaitLimit kStorageLimit = {900, "comm.storage_timeout_seconds"};
+    /// The maximum number of ranks that connect to one rank. Tests have trees of few ranks.
+    static constexpr int kFanOut = 128;
 
     /// COLLECTIVE over `world`. Until leave(), watches the waits of the host and, unless `gpu` is null, the
     /// launch queues and lanes of `gpu`, on this thread's device, and waits for the file system (FileWait),
     /// which have a limit of their own. On a hang, each rank writes a file to `flight_folder`, unless that is
     /// empty.
     Watchdog(const mpi::Comm& world, std::shared_ptr<GpuState> gpu, WaitLimit limit,
-             std::filesystem::path flight_folder = {}, WaitLimit storage_limit = kStorageLimit);
+             std::filesystem::path flight_folder = {}, WaitLimit storage_limit = kStorageLimit,
+             int fan_out = kFanOut);
     ~Watchdog();
     Watchdog(const Watchdog&) = delete;
 
@@ -61,7 +64,8 @@ class Watchdog {
     void set_limit(WaitLimit limit);
 
     /// Notifies the other ranks that this rank leaves in order, and stops watching. Returns once the notice
-    /// is sent, or after a second. Only the first call has an effect.
+    /// is sent, or after ten seconds. Only the first call has an effect. If other ranks reach rank 0 through
+    /// this one, a thread serves them until they have left, too, or this process ends.
     void leave();
 
   private:

@@ -55,7 +55,7 @@ class Watchdog::Protocol {
     explicit Protocol(std::shared_ptr<State> state)
         : shared_state_(std::move(state)),
           state_(*shared_state_),
-          connections_(state_.connections),
+          connections_(*state_.connections),
           bounds_(state_.limit().seconds, connections_.size()),
           pause_seconds_(seconds_between_polls(state_.limit().seconds)) {
         if (state_.gpu) state_.gpu->set_seconds_to_root_cause(bounds_.root_cause);
@@ -80,7 +80,11 @@ class Watchdog::Protocol {
             if (silence_->timer.waited_seconds() > bounds_.answer && !silence_->file_is_begun)
                 write_file(time_of_hang());
         }
+    }
+
+    void send_notice() {
         connections_.send_to_all(message(Message::Leave));
+        connections_.flush();
     }
 
   private:
@@ -110,7 +114,7 @@ class Watchdog::Protocol {
         return own;
     }
 
-    void handle(const std::vector<WatchConnections::Message>& messages) {
+    void handle(const std::vector<WatchTree::Message>& messages) {
         std::vector<int> lost;
         for (const auto& [sender, text, closed] : messages) {
             if (closed) {
@@ -169,6 +173,7 @@ class Watchdog::Protocol {
             case Message::End:
                 if (sender != 0)
                     connections_.send_to_all(message(Message::End));  // only rank 0 can reach the other ranks
+                connections_.flush();
                 state_.end_process();
         }
     }
@@ -234,7 +239,7 @@ class Watchdog::Protocol {
         if (silence_) silence_->file_is_begun = true;
         file_is_known_ = false;
         state_.flight_file.begin(state_.flight.json(hang, connections_.size()),
-                                 [state = shared_state_] { state->connections.wake(); });
+                                 [connections = state_.connections] { connections->wake(); });
     }
 
     /// Whether the file has been written since the last call.
@@ -253,17 +258,15 @@ class Watchdog::Protocol {
     std::optional<Reports> collect_reports() {
         reports_ = {{0, report()}};
         size_t num_asked = 0;
-        for (int rank = 1; rank < connections_.size(); ++rank) {
-            if (!connections_.reaches(rank)) continue;
-            connections_.send(rank, message(Message::AskReport));
-            if (connections_.reaches(rank)) ++num_asked;
-        }
+        for (int rank = 1; rank < connections_.size(); ++rank)
+            num_asked += connections_.reaches(rank) ? 1 : 0;
+        connections_.send_to_all(message(Message::AskReport));
         handle_until(bounds_.answer, [&] { return reports_.size() >= num_asked + 1; });
         if (state_.is_leaving()) return std::nullopt;
         Reports reports{connections_.size(), std::move(reports_), {}};
         for (int rank = 1; rank < connections_.size(); ++rank) {
-            if (connections_.reaches(rank) || disconnected_.contains(rank)) continue;
-            reports.unreachable.push_back(rank);
+            const bool known = connections_.reaches(rank) || disconnected_.contains(rank);
+            if (!known || is_behind_a_silent_rank(rank, reports)) reports.unreachable.push_back(rank);
         }
         if (any_rank_left_) {
             // The rank that left may have had an error, which it prints itself. NCCL errors on other ranks
@@ -271,6 +274,13 @@ class Watchdog::Protocol {
             for (auto& [rank, report] : reports.by_rank) report.error.clear();
         }
         return reports;
+    }
+
+    /// Whether a rank through which `rank` reaches rank 0 has not answered.
+    bool is_behind_a_silent_rank(int rank, const Reports& reports) const {
+        while ((rank = connections_.parent_of(rank)) > 0)
+            if (!reports.by_rank.contains(rank)) return true;
+        return false;
     }
 
     /// Makes the waits on the hosts of all ranks fail. The error of rank found.reporter ends the job.
@@ -292,12 +302,13 @@ class Watchdog::Protocol {
 
     void report_alone(const RankReport& own) {
         wait_for_turn();
-        const bool was_connected = connections_.reaches(0) || disconnected_.contains(0);
-        const auto connection = was_connected ? ConnectionToRank0::Silent : ConnectionToRank0::NeverMade;
         const int rank = connections_.rank();
+        std::vector<int> silent(disconnected_.begin(), disconnected_.end());
+        for (int other = rank; connections_.reaches(0) && other > 0;)
+            silent.insert(silent.begin(), other = connections_.parent_of(other));
         if (silence_->file_is_begun && state_.flight_file.is_written())
             files_[rank] = state_.flight_file.error();
-        end_all((own.error.empty() ? no_answer_of_rank_0_text(own, connection) : own.error) +
+        end_all((own.error.empty() ? no_answer_of_rank_0_text(own, silent) : own.error) +
                 text_of_files(state_.flight_file.folder(), {connections_.size(), {{rank, own}}, {}}, files_));
     }
 
@@ -312,13 +323,14 @@ class Watchdog::Protocol {
                    connections_.rank(), connections_.size(), error);
         std::fflush(stderr);
         connections_.send_to_all(message(Message::End));
+        connections_.flush();
         if (connections_.rank() != 0) _exit(static_cast<int>(ExitCode::Watchdog));
         state_.end_process();
     }
 
     const std::shared_ptr<State> shared_state_;
     State& state_;
-    WatchConnections& connections_;
+    WatchTree& connections_;
     const Bounds bounds_;
     const double pause_seconds_;
     double last_report_seconds_ = -1;
@@ -345,12 +357,13 @@ void Watchdog::exchange_messages(std::shared_ptr<State> state) {
         } catch (const std::exception& error) {
             if (!std::exchange(warned, true)) {
                 spdlog::warn("the watchdog of rank {} has failed and starts again: {}",
-                             state->connections.rank(), error.what());
+                             state->connections->rank(), error.what());
             }
             if (!state->sleep(seconds_between_polls(state->limit().seconds))) break;
         }
     }
-    state->set(state->message_thread_ended);
+    protocol.send_notice();
+    state->set(state->notice_sent);
 }
 
 }  // namespace argosy::watch

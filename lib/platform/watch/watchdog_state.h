@@ -14,7 +14,7 @@
 #include "cuda/device.h"
 #include "watch/flight_recorder.h"
 #include "watch/host_waits.h"
-#include "watch/watch_connections.h"
+#include "watch/watch_tree.h"
 #include "watch/watchdog.h"
 
 namespace argosy::watch {
@@ -49,13 +49,13 @@ struct Watchdog::State {
     };
 
     State(const mpi::Comm& world, std::shared_ptr<GpuState> its_gpu, WaitLimit its_limit,
-          std::filesystem::path flight_folder, WaitLimit storage_limit)
+          std::filesystem::path flight_folder, WaitLimit storage_limit, int fan_out)
         : gpu(std::move(its_gpu)),
           device(gpu ? cuda::current_device() : 0),
           waits(storage_limit),
           flight(world.rank()),
           flight_file(std::move(flight_folder), world.rank()),
-          connections(world),
+          connections(std::make_shared<WatchTree>(world, fan_out)),
           limit_(its_limit) {}
 
     /// The loop of the thread that queries CUDA and NCCL; poll_gpu() is one pass of the loop.
@@ -103,11 +103,11 @@ struct Watchdog::State {
     const int device;                     // of the rank's GPU
     HostWaits waits;
     FlightRecorder flight;
-    FlightFile flight_file;  // only the thread that exchanges messages uses it
-    WatchConnections connections;
+    FlightFile flight_file;                        // only the thread that exchanges messages uses it
+    const std::shared_ptr<WatchTree> connections;  // of the thread that exchanges messages, except wake()
     mutable std::mutex mutex;
     std::condition_variable changed;
-    bool leaving = false, gpu_thread_ended = false, message_thread_ended = false;
+    bool leaving = false, gpu_thread_ended = false, notice_sent = false;
     GpuReport gpu_report;
 
   private:
