@@ -355,6 +355,13 @@ expect_bound "$one 1 mine" 0 "${beside_far[@]}"
 expect_bound "$two 1 mine" 1 "${beside_far[@]}" SLURM_PROCID=5
 grep -qF "bind: rank 5 on $(hostname): cores $two are not near GPU 0000:c1:00.0, whose cores are 4000-4001: " \
     "$folder/said" || fail "a rank far from its GPU says: $(<"$folder/said")"
+# All ranks of a node start at once, so bind.sh starts no other programs than these.
+mkdir "$folder/few"
+for program in bash env taskset realpath; do ln -s "$(command -v "$program")" "$folder/few"; done
+ln -s "$folder/bin/nvidia-smi" "$folder/few"
+got=$(env -i PATH="$folder/few" ARGOSY_SYSFS="$sys" SLURM_LOCALID=2 ARGOSY_RANKS_HERE=4 "$jobs/bind.sh" env 2>&1) ||
+    fail "bind.sh starts more programs: $got"
+grep -qx UCX_NET_DEVICES=mlx5_3:1 <<<"$got" || fail "bind.sh alone finds no adapter: $got"
 # A site without GPUs: the variables of Slurm's GPUs, which a job of whole nodes gets without a request, do not reach a rank.
 got=$(SLURM_JOB_GPUS=0 SLURM_STEP_GPUS=0 SLURM_GPUS_ON_NODE=1 ARGOSY_GPUS=no "$jobs/bind.sh" env 2>/dev/null)
 if grep -q '^SLURM.*GPUS' <<<"$got"; then fail "a rank without GPUs has variables of Slurm's GPUs"; fi
