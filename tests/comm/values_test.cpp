@@ -1,6 +1,8 @@
 // Ranks agree on values and texts of any length.
 #include "comm/values.h"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
 #include "support/world.h"
@@ -24,6 +26,15 @@ TEST(Values, AreGatheredByRank) {
     }
 }
 
+TEST(Values, AreReducedInACopyOnTheHost) {
+    const double rank = world().rank(), last = world().size() - 1;
+    const at::Tensor own = at::full({2}, rank, at::kDouble);
+    EXPECT_TRUE(reduce_on_host(world(), own, Reduction::Sum).eq(last * (last + 1) / 2).all().item<bool>());
+    EXPECT_TRUE(reduce_on_host(world(), own, Reduction::Max).eq(last).all().item<bool>());
+    EXPECT_TRUE(own.eq(rank).all().item<bool>());
+    EXPECT_TRUE(reduce_on_host(world(), own.to(at::kMeta), Reduction::Sum).eq(0).all().item<bool>());
+}
+
 TEST(Values, HaveAMaximum) {
     EXPECT_EQ(maximum(world(), world().rank()), world().size() - 1);
     EXPECT_EQ(maximum(world(), -world().rank() - 1), -1);
@@ -38,6 +49,17 @@ TEST(Values, AreThoseOfTheRootWhateverTheOthersHave) {
         EXPECT_EQ(broadcast(world(), world().rank(), root), root);
         EXPECT_EQ(broadcast_text(world(), std::string(world().rank(), 'x'), root), std::string(root, 'x'));
     }
+}
+
+TEST(RanksOfNode, AreThoseWithItsName) {
+    const int rank = world().rank(), size = world().size();
+    ::setenv("SLURMD_NODENAME", rank % 2 == 0 ? "even" : "odd", 1);
+    const auto node = ranks_of_node(world());
+    ::unsetenv("SLURMD_NODENAME");
+    EXPECT_EQ(node->rank(), rank / 2);
+    EXPECT_EQ(node->size(), (size + (rank % 2 == 0)) / 2);
+    EXPECT_EQ(maximum(*node, rank), rank % 2 == 0 ? (size - 1) / 2 * 2 : (size / 2) * 2 - 1);
+    EXPECT_EQ(ranks_of_node(world())->size(), size);
 }
 
 TEST(Texts, AreGatheredByRankAndWhole) {

@@ -70,16 +70,15 @@ TEST_F(Connections, OfMuonsExchangeAreMadeBeforeTheModelToo) {
 }
 
 TEST_F(Connections, AreThoseOfTheRanks) {
-    // 1. the world's reductions, and gathers and reductions of the shards: not one more for other sets of
-    // axes
-    //    with the same ranks
+    // 1. gathers and reductions of the shards: none for the loss and the norm, and not one more for other
+    //    sets of axes with the same ranks
     TinyRun run(options_of({.name = "fsdp", .mesh = {.shard = world().size()}}), *ranks_);
-    EXPECT_EQ(bytes_.size(), 3);
+    EXPECT_EQ(bytes_.size(), 2);
     for (int64_t step = 0; step < 2; ++step) run.train(step);
-    EXPECT_EQ(bytes_.size(), 3);
+    EXPECT_EQ(bytes_.size(), 2);
     // 2. their number and memory
-    EXPECT_EQ(ranks_->connections().number, 3);
-    EXPECT_EQ(ranks_->connections().bytes, static_cast<int64_t>(3 * fake_gpus().communicator_bytes));
+    EXPECT_EQ(ranks_->connections().number, 2);
+    EXPECT_EQ(ranks_->connections().bytes, static_cast<int64_t>(2 * fake_gpus().communicator_bytes));
 }
 
 }  // namespace

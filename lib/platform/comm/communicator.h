@@ -163,6 +163,8 @@ class Communicator {
 
     /// Starts the operations and returns. REQUIRES: all their tensors are on a GPU, or none is.
     virtual Pending submit(std::span<const Op> ops) = 0;
+    /// submit() for tensors that are in the host's memory, for a backend that has others.
+    virtual Pending submit_on_host(std::span<const Op> ops) { return submit(ops); }
 
     /// Submits and waits.
     void run(std::span<const Op> ops) { submit(ops).wait(); }

@@ -55,6 +55,7 @@ class NcclCommunicator : public GroupCommunicator {
 
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
+    Pending submit_on_host(std::span<const Op> ops) override { return host_->submit(ops); }
 
     void wait_for_gpu() override;
     void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override;

@@ -43,13 +43,13 @@ std::unique_ptr<Communicator> TracedCommunicator::subgroup(std::span<const int> 
     return std::make_unique<TracedCommunicator>(inner_->subgroup(ranks, std::move(name)), timeline_);
 }
 
-Pending TracedCommunicator::submit(std::span<const Op> ops) {
-    if (ops.empty() || !timeline_.takes_spans()) return inner_->submit(ops);
+Pending TracedCommunicator::noted(Submit start, std::span<const Op> ops) {
+    if (ops.empty() || !timeline_.takes_spans()) return (*inner_.*start)(ops);
     const std::string name = launch_name(this->name(), ops);
     const Timeline::Span span(timeline_, "submit " + name);
     const uint64_t launch = timeline_.launched(name);
     std::string wait = fmt::format("wait {}, {}", this->name(), kind_and_work(ops));
-    return Pending(std::make_unique<TracedWait>(inner_->submit(ops), timeline_, std::move(wait), launch),
+    return Pending(std::make_unique<TracedWait>((*inner_.*start)(ops), timeline_, std::move(wait), launch),
                    /*tensors=*/{}, /*exposed_seconds=*/nullptr);
 }
 

@@ -24,7 +24,10 @@ class TracedCommunicator : public Communicator {
     void open_collectives(Collectives kinds) override { inner_->open_collectives(kinds); }
     void open_channels() override { inner_->open_channels(); }
     using Communicator::submit;
-    Pending submit(std::span<const Op> ops) override;
+    Pending submit(std::span<const Op> ops) override { return noted(&Communicator::submit, ops); }
+    Pending submit_on_host(std::span<const Op> ops) override {
+        return noted(&Communicator::submit_on_host, ops);
+    }
     void wait_for_gpu() override;
     void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override;
     double exposed_seconds() const override { return inner_->exposed_seconds(); }
@@ -32,6 +35,9 @@ class TracedCommunicator : public Communicator {
     double exposed_seconds_of(int label) const override { return inner_->exposed_seconds_of(label); }
 
   private:
+    using Submit = Pending (Communicator::*)(std::span<const Op>);
+    Pending noted(Submit start, std::span<const Op> ops);
+
     std::unique_ptr<Communicator> inner_;
     Timeline& timeline_;
 };

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -15,6 +16,12 @@ namespace argosy::comm {
 
 /// COLLECTIVE: the largest number of all ranks.
 int64_t maximum(Communicator& group, int64_t own);
+
+/// COLLECTIVE: waits until the GPU, if `own` is there, has computed it, and reduces it in the host's memory,
+/// where the result is. For a few numbers that the host reads anyway: tensors on GPUs would need NCCL
+/// communicators of the group. On the device meta, which holds no data, the result is zeros.
+at::Tensor reduce_on_host(Communicator& group, const at::Tensor& own, Reduction reduction,
+                          const char* work = "");
 
 /// COLLECTIVE: overwrites `bytes` on every rank with those of rank `root`. REQUIRES: all ranks have as many.
 void broadcast_bytes(Communicator& group, std::span<std::byte> bytes, int root);
@@ -36,6 +43,9 @@ requires std::is_trivially_copyable_v<T> std::vector<T> broadcast(Communicator& 
     broadcast_bytes(group, std::as_writable_bytes(std::span(own)), root);
     return own;
 }
+
+/// COLLECTIVE: the ranks of the group on this rank's node (Environment::node_name()), in their order.
+std::unique_ptr<Communicator> ranks_of_node(Communicator& group);
 
 std::string broadcast_text(Communicator& group, std::string own, int root = 0);
 

@@ -83,10 +83,8 @@ std::vector<RecordScore> MeshScorer::score(std::span<const Tokens> records,
         const int64_t done = std::min(first + of_pass, count);
         if (progress) progress(static_cast<double>(done) / static_cast<double>(count));
     }
-    const at::Tensor all = sums_->totals().to(mesh_.device());
-    mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = all, .in = all});
-    mesh_.world().wait_for_gpu();
-    return scores_of(all.cpu(), windows);
+    const at::Tensor all = comm::reduce_on_host(mesh_.world(), sums_->totals(), comm::Reduction::Sum);
+    return scores_of(all, windows);
 }
 
 }  // namespace argosy::eval

@@ -26,15 +26,14 @@ comm::Communicator& sum_group(comm::Mesh& mesh, const layout::ParamSpec& spec) {
     return mesh.group(spec.gradient.axes, spec.gradient.parts, /*number=*/1);
 }
 
-/// COLLECTIVE: makes the groups of the units' sets and sums, of messages between stages, and of all ranks,
-/// with their connections between GPUs, before the units take memory. Returns the group of the ranks that
+/// COLLECTIVE: makes the groups of the units' sets and sums and of messages between stages, with their
+/// connections between GPUs, before the units take memory. Returns the group of the ranks that
 /// hold parts of a matrix if weights are gathered in float8 and these are several ranks, else null.
 comm::Communicator* open_groups(const ModelPlacement& placement, comm::Mesh& mesh, ModelUse use,
                                 bool gathers_float8) {
     using enum comm::Collectives;
     const bool trains = use == ModelUse::Training;
     layout::AxisSet parts = layout::Axis::Tensor;
-    mesh.world().open_collectives(Reductions);  // the loss
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
         const std::vector<model::Parameter>& declared = placement.units[unit];

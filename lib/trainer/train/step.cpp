@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "comm/values.h"
 
 namespace argosy::train {
 namespace {
@@ -46,17 +46,10 @@ void check(const State& state, parallel::ShardedParameter& parameter, const std:
                  "the state {} of {} does not follow its parameter", state.name, parameter.spec().name);
 }
 
-/// On the device meta, all values are 0.
-at::Tensor on_host(const at::Tensor& values) {
-    if (values.is_meta()) return at::zeros(values.sizes(), values.scalar_type());
-    return values.cpu();
-}
-
-/// Reads [loss, squared norm, squared norms of units ...].
+/// Reads [loss, squared norm, squared norms of units ...] in the host's memory.
 StepTotals totals_of(const at::Tensor& values) {
-    const at::Tensor read = on_host(values);
-    const auto* value = read.const_data_ptr<double>();
-    return {value[0], value[1], {value + 2, value + read.numel()}};
+    const auto* value = values.const_data_ptr<double>();
+    return {value[0], value[1], {value + 2, value + values.numel()}};
 }
 
 /// The gradient norm of each unit; empty if the totals have no norms of units.
@@ -134,20 +127,13 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     const at::Tensor squares = parallel::owned_squared_norms(model_);
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
-    mesh_.world().run(
-        {.kind = comm::OpKind::AllReduce, .out = totals, .in = totals, .purpose = {"loss and norm"}});
-    if (qk_clip_) {
-        const at::Tensor& largest = model_.largest_scores();
-        mesh_.world().run({.kind = comm::OpKind::AllReduce,
-                           .out = largest,
-                           .in = largest,
-                           .reduction = comm::Reduction::Max,
-                           .purpose = {"attention scores"}});
-    }
     if (meanwhile) meanwhile();
-    mesh_.world().wait_for_gpu();
-    StepTotals result = totals_of(totals);
-    if (qk_clip_) result.largest_scores = on_host(model_.largest_scores()).clone();  // the next step resets
+    StepTotals result =
+        totals_of(comm::reduce_on_host(mesh_.world(), totals, comm::Reduction::Sum, "loss and norm"));
+    if (qk_clip_) {
+        result.largest_scores = comm::reduce_on_host(mesh_.world(), model_.largest_scores(),
+                                                     comm::Reduction::Max, "attention scores");
+    }
     return result;
 }
 

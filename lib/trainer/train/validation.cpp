@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "comm/values.h"
 
 namespace argosy::train {
 namespace {
@@ -41,9 +42,8 @@ std::optional<ValidationResult> Validation::run(StopAgreement& stop) {
     }
     // The ranks of a tensor group computed the same losses, so only one of them adds them to the sum.
     if (mesh_.coordinate(layout::Axis::Tensor) != 0) sum.zero_();
-    mesh_.world().run({.kind = comm::OpKind::AllReduce, .out = sum, .in = sum});
-    mesh_.world().wait_for_gpu();
-    return ValidationResult{sum.cpu().item<double>() / static_cast<double>(*num_tokens), *num_tokens};
+    sum = comm::reduce_on_host(mesh_.world(), sum, comm::Reduction::Sum);
+    return ValidationResult{sum.item<double>() / static_cast<double>(*num_tokens), *num_tokens};
 }
 
 /// Adds the losses of all counted tokens to `sum`, and returns the number of these tokens; none after a
