@@ -123,22 +123,27 @@ constexpr TimeLimit kFileLimit{.part_seconds = 10, .all_seconds = 30};
 
 /// COLLECTIVE: compares what pretrain compares between ranks before it trains, without the executable, which
 /// is a fact of the pre-flight's own. A rank reads its files within a limit. If one rank does not, no rank
-/// compares contents of files, because slow files are not different ones.
+/// compares contents of files, because slow files are not different ones. Ranks open token files only if they
+/// have other paths, or do not all find them: thousands of ranks would overload the file system.
 void compare_inputs(const mpi::Comm& world, const bench::ControlChannel& control, double limit_seconds,
                     const config::JobConfig& config, preflight::Job& job) {
-    const auto of_files = std::make_shared<std::vector<mpi::Fact>>();
-    const auto read = [config, of_files](const auto&) {
-        *of_files = setup::file_facts(config);
-        for (mpi::Fact& one : setup::data_facts(config, setup::choose_model(config.model)))
-            of_files->push_back(std::move(one));
+    using Facts = std::vector<mpi::Fact>;
+    const auto read_in_time = [&](const std::function<Facts()>& read) {
+        const auto found = std::make_shared<Facts>();
+        const bool late =
+            parts_within({limit_seconds, limit_seconds}, [=](const auto&) { *found = read(); }).has_value();
+        for (int rank = 0; const int is_late : control.exchange(int{late})) {
+            if (is_late) job.late_ranks.push_back(rank);
+            ++rank;
+        }
+        return job.late_ranks.empty() ? *found : Facts();
     };
-    const bool late = parts_within({limit_seconds, limit_seconds}, read).has_value();
-    for (int rank = 0; const int is_late : control.exchange(int{late})) {
-        if (is_late) job.late_ranks.push_back(rank);
-        ++rank;
-    }
-    std::vector<mpi::Fact> facts = setup::setting_facts(config);
-    if (job.late_ranks.empty()) facts.insert(facts.end(), of_files->begin(), of_files->end());
+    Facts facts = setup::setting_facts(config);
+    const auto add = [&](const Facts& more) { facts.insert(facts.end(), more.begin(), more.end()); };
+    add(read_in_time([config] { return setup::file_facts(config); }));
+    const Facts paths = read_in_time([config] { return setup::data_path_facts(config); });
+    if (!mpi::find_differences(world, paths).empty())
+        add(read_in_time([config] { return setup::data_facts(config, setup::choose_model(config.model)); }));
     job.differences = mpi::find_differences(world, facts);
 }
 

@@ -71,6 +71,31 @@ TEST_F(TokenSourceTest, OnlyTheFilesReadLastStayOpen) {
     EXPECT_TRUE(first.expired());
 }
 
+TEST_F(TokenSourceTest, IsTheSameFromWhatAnotherRankHasFound) {
+    std::filesystem::create_directory(folder_ / "odd\xff");  // a path need not be UTF-8
+    std::filesystem::copy(folder_ / "data/a.h5", folder_ / "odd\xff/a.h5");
+    for (const char* name : {"data", "odd\xff"}) {
+        const TokenSource found(folder_ / name);
+        const std::filesystem::path away = folder_ / "away";
+        std::filesystem::rename(folder_ / name, away);  // nothing is read before a file is needed
+        const auto told = std::make_shared<const TokenSource>(
+            folder_ / name, files_of(to_bytes(found.files())), SourceOptions{});
+        EXPECT_EQ(told->num_tokens(), found.num_tokens());
+        EXPECT_EQ(told->vocab_size(), found.vocab_size());
+        const Loader loader({{told}}, {.seq_len = 3, .shuffle = false});
+        std::filesystem::rename(away, folder_ / name);
+        EXPECT_EQ(inputs_of(loader), read(name));
+        EXPECT_EQ(loader.digest(), Loader(folder_ / name, {.seq_len = 3}).digest());
+    }
+}
+
+TEST_F(TokenSourceTest, RefusesAFileThatIsAnotherOneThanThatFound) {
+    const TokenSource source(folder_ / "data");
+    write_tokens(folder_ / "data/a.h5", {1, 2, 3, 4, 5, 6, 7, 9}, 40);
+    EXPECT_ERROR(source.open(0), UserError, "a.h5 is not the file that rank 0 found there at the start",
+                 "copy the file to all nodes");
+}
+
 TEST(CheckBudget, AllowsTheFirstBlocksAndAsManyBytesAsAreReadAsTokens) {
     CheckBudget budget;
     for (int64_t bytes = 0; bytes < CheckBudget::kFreeBytes; bytes += token_format::kBlockBytes)
@@ -109,6 +134,7 @@ TEST(ManyFiles, AreOpenedLazilyInBoundedMemory) {
     const int64_t before = resident_bytes();
     const auto source =
         std::make_shared<TokenSource>(folder / "", SourceOptions{.checks = TokenChecks::None});
+    EXPECT_LT(to_bytes(source->files()).size(), kFiles * 256) << "what other ranks get";
     const Loader loader({{source}}, {.seq_len = kLength, .seed = 3});
     EXPECT_EQ(loader.num_samples(), kFiles * ((kTokens - 1) / kLength));
     std::vector<int64_t> tokens(kLength), targets(tokens);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -164,6 +165,57 @@ int64_t token_format::checksum(const RawFile& file, int64_t offset, int64_t num_
 
 StoredTokens locate_tokens(const std::filesystem::path& path, int64_t vocab_size) {
     return path.extension() == ".bin" ? locate_megatron_tokens(path, vocab_size) : locate_in_hdf5(path);
+}
+
+namespace {
+
+using nlohmann::json;
+
+constexpr struct {
+    StoredArray StoredTokens::*array;
+    const char* content;
+} kArrays[] = {{&StoredTokens::tokens, "tokens"},
+               {&StoredTokens::documents, "the offsets of documents"},
+               {&StoredTokens::checksums, "the checksums"},
+               {&StoredTokens::sequences, "the offsets of sequences"},
+               {&StoredTokens::loss_mask, "bytes of the loss mask"}};
+
+}  // namespace
+
+// MessagePack, because a path need not be UTF-8.
+std::string to_bytes(std::span<const StoredTokens> files) {
+    json all = json::array();
+    for (const StoredTokens& file : files) {
+        json arrays = json::array();
+        for (const auto& [member, content] : kArrays) {
+            const StoredArray& array = file.*member;
+            arrays.push_back({array.num_elements, array.element_bytes, array.offset, array.first_checksum});
+        }
+        const TokenInfo& info = file.info;
+        all.push_back({file.path.string(), file.index_path.string(), info.vocab_size, info.end_of_text,
+                       info.tokenizer, info.tokenizer_digest, arrays, file.counted_tokens,
+                       file.checksums_hash});
+    }
+    std::string bytes;
+    json::to_msgpack(all, bytes);
+    return bytes;
+}
+
+std::vector<StoredTokens> files_of(std::string_view bytes) {
+    std::vector<StoredTokens> files;
+    for (const json& each : json::from_msgpack(bytes)) {
+        StoredTokens file{.path = each[0].get<std::string>(),
+                          .index_path = each[1].get<std::string>(),
+                          .info = {each[2], each[3], each[4], each[5]},
+                          .counted_tokens = each[7],
+                          .checksums_hash = each[8]};
+        for (size_t i = 0; i < std::size(kArrays); ++i) {
+            const json& numbers = each[6][i];
+            file.*kArrays[i].array = {numbers[0], numbers[1], numbers[2], numbers[3], kArrays[i].content};
+        }
+        files.push_back(std::move(file));
+    }
+    return files;
 }
 
 }  // namespace argosy::data

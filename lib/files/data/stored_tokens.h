@@ -7,7 +7,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/raw_file.h"
 #include "base/units.h"
@@ -74,6 +77,11 @@ struct StoredTokens {
 /// is missing, truncated, or not of these formats. Calls HDF5 for a token file, so it runs on the one thread
 /// that h5/dataset.h requires.
 StoredTokens locate_tokens(const std::filesystem::path& path, int64_t vocab_size = kMaxVocabSize);
+
+/// What locate_tokens() has read, as bytes for another process, and back. REQUIRES: to_bytes() of this
+/// version made `bytes`.
+std::string to_bytes(std::span<const StoredTokens> files);
+std::vector<StoredTokens> files_of(std::string_view bytes);
 
 /// locate_tokens() for a .bin of Megatron (megatron_index.cpp).
 StoredTokens locate_megatron_tokens(const std::filesystem::path& path, int64_t vocab_size);

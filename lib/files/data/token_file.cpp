@@ -57,10 +57,22 @@ bool CheckBudget::take(int64_t num_bytes) {
 TokenFile::TokenFile(StoredTokens stored, std::shared_ptr<CheckBudget> budget)
     : stored_(std::move(stored)),
       tokens_(RawFile::open_to_read(stored_.path)),
-      index_(RawFile::open_to_read(stored_.index_path)),
+      index_of_megatron_(stored_.is_megatron() ? std::optional(RawFile::open_to_read(stored_.index_path))
+                                               : std::nullopt),
       checksums_(stored_.checksums.num_elements),
       budget_(std::move(budget)) {
-    index_.read_at(stored_.checksums.offset, std::as_writable_bytes(std::span(checksums_)));
+    const auto checksums = std::as_writable_bytes(std::span(checksums_));
+    index().read_at(stored_.checksums.offset, checksums);
+    const bool is_same =
+        stored_.is_megatron()
+            ? tokens_.size_bytes() == stored_.tokens.num_bytes()
+            : token_format::checksum(checksums.data(), std::ssize(checksums)) == stored_.checksums_hash;
+    if (!is_same) {
+        throw UserError(
+            "{} is not the file that rank 0 found there at the start: nodes have different files, or it was "
+            "replaced; copy the file to all nodes, and replace none during a run",
+            path().string());
+    }
     if (budget_ && !checksums_.empty()) verified_ = std::make_unique<std::atomic<bool>[]>(checksums_.size());
 }
 
@@ -102,7 +114,7 @@ int64_t TokenFile::number(const StoredArray& array, int64_t element) const {
     const int64_t begin = element * array.element_bytes;
     if (verified_) verify(array, begin, begin + array.element_bytes);
     int64_t number = 0;
-    index_.read_at(array.offset + begin, std::as_writable_bytes(std::span(&number, 1)));
+    index().read_at(array.offset + begin, std::as_writable_bytes(std::span(&number, 1)));
     return number;
 }
 

@@ -38,7 +38,9 @@ class CheckBudget {
 /// An open token file, read-only. Any thread may call the methods of a const object.
 class TokenFile {
   public:
-    /// Opens a file that locate_tokens() has described. Without a budget no checksum is verified.
+    /// Opens a file that locate_tokens() has described, perhaps on another rank. Throws UserError if the path
+    /// leads to another file here: one with other checksums, or of Megatron with another length. Without a
+    /// budget no checksum of a block is verified.
     TokenFile(StoredTokens stored, std::shared_ptr<CheckBudget> budget);
 
     /// Locates and opens a file, with a budget of its own. Throws UserError as locate_tokens() does, and has
@@ -74,6 +76,8 @@ class TokenFile {
     std::vector<std::string> find_faults(const std::function<void(double share)>& progress) const;
 
   private:
+    /// The file that holds the other arrays than the tokens.
+    const RawFile& index() const { return index_of_megatron_ ? *index_of_megatron_ : tokens_; }
     int64_t number(const StoredArray& array, int64_t element) const;
     bool is_sound(const StoredArray& array, int64_t block) const;
     std::optional<std::string> vocabulary_fault(int64_t begin, int64_t count, int64_t* out) const;
@@ -85,7 +89,7 @@ class TokenFile {
 
     StoredTokens stored_;
     RawFile tokens_;
-    RawFile index_;  // holds the other arrays
+    std::optional<RawFile> index_of_megatron_;
     std::vector<int64_t> checksums_;
     std::shared_ptr<CheckBudget> budget_;
     /// For each checksum, whether it was found to match. Null if nothing is verified.

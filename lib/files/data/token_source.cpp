@@ -33,6 +33,12 @@ std::vector<fs::path> find_files(const fs::path& path) {
     return files;
 }
 
+std::vector<StoredTokens> located(const fs::path& path, int64_t vocab_size) {
+    std::vector<StoredTokens> files;
+    for (const fs::path& file : find_files(path)) files.push_back(locate_tokens(file, vocab_size));
+    return files;
+}
+
 }  // namespace
 
 std::string tokenizer_of(const TokenInfo& info) {
@@ -50,8 +56,10 @@ void check_same_tokenizer(const StoredTokens& one, const StoredTokens& other) {
 }
 
 TokenSource::TokenSource(const fs::path& path, const SourceOptions& options)
-    : path_(path.string()), max_open_files_(options.max_open_files) {
-    for (const fs::path& file : find_files(path)) files_.push_back(locate_tokens(file, options.vocab_size));
+    : TokenSource(path, located(path, options.vocab_size), options) {}
+
+TokenSource::TokenSource(const fs::path& path, std::vector<StoredTokens> files, const SourceOptions& options)
+    : path_(path.string()), files_(std::move(files)), max_open_files_(options.max_open_files) {
     if (options.checks == TokenChecks::WhenFirstRead) budget_ = std::make_shared<CheckBudget>();
 }
 

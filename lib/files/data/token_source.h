@@ -20,7 +20,7 @@ namespace argosy::data {
 struct SourceOptions {
     TokenChecks checks = TokenChecks::WhenFirstRead;
     int64_t vocab_size = kMaxVocabSize;  // of files that do not say theirs (stored_tokens.h)
-    size_t max_open_files = 128;         // each has two descriptors
+    size_t max_open_files = 128;         // each has a descriptor, or two of Megatron
 };
 
 class TokenSource {
@@ -29,6 +29,10 @@ class TokenSource {
     /// `[...]`. Throws UserError if there is no such file, and as locate_tokens() does. Calls HDF5, so it
     /// runs on the one thread that h5/dataset.h requires.
     explicit TokenSource(const std::filesystem::path& path, const SourceOptions& options = {});
+
+    /// The source at `path`, whose files() another rank has found. Reads nothing.
+    TokenSource(const std::filesystem::path& path, std::vector<StoredTokens> files,
+                const SourceOptions& options);
 
     const std::string& path() const { return path_; }
     const std::vector<StoredTokens>& files() const { return files_; }

@@ -7,12 +7,15 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/program.h"
+#include "base/raw_file.h"
 #include "base/time_limit.h"
 #include "comm/values.h"
 #include "config/schema.h"
@@ -77,26 +80,115 @@ void check_tokenizer(const config::Model& model, const std::vector<data::Weighte
     if (!is_known) check_vocabulary(model.hf_assets_path, spec);
 }
 
-/// `key`: the option that names the files.
-std::vector<data::WeightedSource> open_sources(const config::JobConfig& config, const char* key,
-                                               const std::vector<config::MixtureSource>& named,
-                                               const model::ModelSpec& spec) {
-    const FileWait wait(fmt::format("opening the files of {}", key));
+/// The sources that the configuration names for training or validation.
+struct NamedSources {
+    const char* key;  // the option that names them
+    std::vector<config::MixtureSource> paths;
+    data::SourceOptions options;
+};
+
+NamedSources named_sources(const config::JobConfig& config, const char* key,
+                           const std::vector<config::MixtureSource>& paths, const model::ModelSpec& spec) {
     constexpr size_t kMaxOpenFiles = 128;  // of all sources; a process may often have 1024 descriptors
-    const data::SourceOptions options{
-        .checks = config.training.verify_dataset ? data::TokenChecks::WhenFirstRead : data::TokenChecks::None,
-        .vocab_size = spec.vocab_size,
-        .max_open_files = std::max<size_t>(1, kMaxOpenFiles / named.size())};
-    std::vector<data::WeightedSource> sources;
-    for (const auto& [path, weight] : named) {
+    return {key,
+            paths,
+            {.checks =
+                 config.training.verify_dataset ? data::TokenChecks::WhenFirstRead : data::TokenChecks::None,
+             .vocab_size = spec.vocab_size,
+             .max_open_files = std::max<size_t>(1, kMaxOpenFiles / std::max<size_t>(1, paths.size()))}};
+}
+
+NamedSources training_sources(const config::JobConfig& config, const model::ModelSpec& spec) {
+    const std::string& path = config.training.dataset_path;
+    if (path.empty()) return named_sources(config, "data.mixture", config.data.mixture, spec);
+    return named_sources(config, "training.dataset_path", {{path}}, spec);
+}
+
+NamedSources validation_sources(const config::JobConfig& config, const model::ModelSpec& spec) {
+    return named_sources(config, "validation.dataset_path", {{config.validation.dataset_path}}, spec);
+}
+
+using Sources = std::vector<data::WeightedSource>;
+
+/// Lists the files and reads what they say of themselves.
+Sources find_sources(const config::JobConfig& config, const NamedSources& named,
+                     const model::ModelSpec& spec) {
+    if (named.paths.empty()) {
+        throw UserError(
+            "neither training.dataset_path nor data.mixture is set; make a token file with prepare-data "
+            "tokenize");
+    }
+    const FileWait wait(fmt::format("opening the files of {}", named.key));
+    Sources sources;
+    for (const auto& [path, weight] : named.paths) {
         std::error_code ignored;
         const bool is_pattern = path.find_first_of("*?[") != std::string::npos;
         if (!is_pattern && fs::status(path, ignored).type() == fs::file_type::not_found)
-            throw UserError("{}: there is no file {}; make it with prepare-data tokenize", key, path);
-        sources.push_back({open_source(path, options, spec), weight});
+            throw UserError("{}: there is no file {}; make it with prepare-data tokenize", named.key, path);
+        sources.push_back({open_source(path, named.options, spec), weight});
     }
     check_tokenizer(config.model, sources, spec);
     return sources;
+}
+
+/// COLLECTIVE over `control`: find_sources(). Thousands of ranks that each opened thousands of files would
+/// overload the file system, so rank 0 tells the others what it has found. A rank whose configuration names
+/// other paths than rank 0's finds its own. An error of rank 0 is the error of all ranks with its paths.
+Sources same_sources(comm::Communicator& control, const config::JobConfig& config, const NamedSources& named,
+                     const model::ModelSpec& spec) {
+    using nlohmann::json;
+    // 1. rank 0 says: its paths, the files of each, and in their place its exit code and error
+    json paths = json::array(), files = json::array();
+    for (const auto& [path, weight] : named.paths) paths.push_back(path);
+    Sources sources;
+    std::exception_ptr failure;
+    auto code = ExitCode::Done;
+    std::string said;
+    if (control.rank() == 0) {
+        try {
+            sources = find_sources(config, named, spec);
+            for (const auto& [source, weight] : sources) files.push_back(data::to_bytes(source->files()));
+        } catch (const std::exception& error) {
+            failure = std::current_exception();
+            code = as_error(error).code();
+            files = error.what();
+        }
+        json::to_msgpack(json::array({paths, files}), said);
+    }
+    code = comm::broadcast(control, code);
+    const json heard = json::from_msgpack(comm::broadcast_text(control, said));
+    // 2. the others do as it did
+    if (failure) std::rethrow_exception(failure);
+    if (control.rank() == 0) return sources;
+    if (heard[0] != paths) return find_sources(config, named, spec);
+    if (code != ExitCode::Done) {
+        const std::string error = heard[1];
+        if (code == ExitCode::BadInput) throw UserError("{}", error);
+        throw Error(code, code == ExitCode::CheckFailed ? Reach::AllRanks : Reach::ReportedByAnother, error);
+    }
+    for (size_t i = 0; i < named.paths.size(); ++i) {
+        const auto& [path, weight] = named.paths[i];
+        sources.push_back({std::make_shared<const data::TokenSource>(
+                               path, data::files_of(heard[1][i].get<std::string>()), named.options),
+                           weight});
+    }
+    return sources;
+}
+
+data::Loader training_loader(const config::JobConfig& config, Sources sources) {
+    const config::Training& training = config.training;
+    return {std::move(sources),
+            {.seq_len = training.seq_len,
+             .seed = static_cast<uint64_t>(config.debug.seed),
+             .shuffle = training.shuffle,
+             .attend_across_documents = training.attend_across_documents}};
+}
+
+data::Loader validation_loader(const config::JobConfig& config, Sources sources) {
+    return {std::move(sources),
+            {.seq_len = config.validation.seq_len.value_or(config.training.seq_len),
+             .shuffle = false,
+             .attend_across_documents = config.training.attend_across_documents}};
 }
 
 constexpr const char *kTrainingData = "the training data", *kValidationData = "the validation data";
@@ -198,36 +290,23 @@ void require_same_settings(const mpi::Comm& ranks, const config::JobConfig& conf
 }
 
 data::Loader training_data(const config::JobConfig& config, const model::ModelSpec& spec) {
-    const config::Training& training = config.training;
-    std::vector<config::MixtureSource> named = config.data.mixture;
-    if (!training.dataset_path.empty()) named.push_back({training.dataset_path});
-    if (named.empty()) {
-        throw UserError(
-            "neither training.dataset_path nor data.mixture is set; make a token file with prepare-data "
-            "tokenize");
-    }
-    return {open_sources(config, training.dataset_path.empty() ? "data.mixture" : "training.dataset_path",
-                         named, spec),
-            {.seq_len = training.seq_len,
-             .seed = static_cast<uint64_t>(config.debug.seed),
-             .shuffle = training.shuffle,
-             .attend_across_documents = training.attend_across_documents}};
+    return training_loader(config, find_sources(config, training_sources(config, spec), spec));
 }
 
 data::Loader same_training_data(const mpi::Comm& ranks, comm::Communicator& control,
                                 const config::JobConfig& config, const model::ModelSpec& spec) {
     return made_alike(
-        ranks, &control, {kTrainingData, "", "", mpi::kCopyFile}, [&] { return training_data(config, spec); },
+        ranks, &control, {kTrainingData, "", "", mpi::kCopyFile},
+        [&] {
+            return training_loader(config,
+                                   same_sources(control, config, training_sources(config, spec), spec));
+        },
         [](const data::Loader& loader) { return fact_of_data(kTrainingData, loader); });
 }
 
 std::optional<data::Loader> validation_data(const config::JobConfig& config, const model::ModelSpec& spec) {
-    const config::Validation& validation = config.validation;
-    if (!validation.enable) return {};
-    return data::Loader(open_sources(config, "validation.dataset_path", {{validation.dataset_path}}, spec),
-                        {.seq_len = validation.seq_len.value_or(config.training.seq_len),
-                         .shuffle = false,
-                         .attend_across_documents = config.training.attend_across_documents});
+    if (!config.validation.enable) return {};
+    return validation_loader(config, find_sources(config, validation_sources(config, spec), spec));
 }
 
 std::optional<train::Validation> make_validation(const mpi::Comm& ranks, comm::Communicator& control,
@@ -243,7 +322,11 @@ std::optional<train::Validation> make_validation(const mpi::Comm& ranks, comm::C
     }
     data::Loader loader = made_alike(
         ranks, &control, {kValidationData, "", "", mpi::kCopyFile},
-        [&] { return *validation_data(config, options.spec); },
+        [&] {
+            return validation_loader(
+                config,
+                same_sources(control, config, validation_sources(config, options.spec), options.spec));
+        },
         [](const data::Loader& made) { return fact_of_data(kValidationData, made); });
     if (const auto* known = training.file_with_tokenizer()) loader.check_tokenizer(*known);
     const int64_t step_samples = validation.local_batch_size.value_or(config.training.local_batch_size);
@@ -252,6 +335,21 @@ std::optional<train::Validation> make_validation(const mpi::Comm& ranks, comm::C
                                     : std::min(validation.steps, loader.num_samples()) * step_samples;
     return train::Validation(std::move(loader), options, validation_batch_sizes(config, mesh.shape()),
                              max_samples, trainer, mesh);
+}
+
+std::vector<mpi::Fact> data_path_facts(const config::JobConfig& config) {
+    std::vector<std::string> paths = {config.training.dataset_path};
+    for (const auto& [path, weight] : config.data.mixture) paths.push_back(path);
+    if (config.validation.enable) paths.push_back(config.validation.dataset_path);
+    std::vector<mpi::Fact> facts;
+    for (const std::string& path : paths) {
+        const fs::path fixed =
+            path.substr(0, path.find_first_of("*?["));  // of a pattern: the folder before it
+        std::error_code ignored;
+        const bool is_there = fs::exists(fixed == path ? fixed : folder_of(fixed), ignored);
+        facts.push_back({path, is_there ? "found" : "not found"});
+    }
+    return facts;
 }
 
 std::vector<mpi::Fact> data_facts(const config::JobConfig& config, const model::ModelSpec& spec) {

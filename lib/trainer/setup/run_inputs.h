@@ -59,6 +59,10 @@ std::optional<train::Validation> make_validation(const mpi::Comm& ranks, comm::C
                                                  const train::TrainerOptions& options,
                                                  train::Trainer& trainer, comm::Mesh& mesh);
 
+/// For a program that only checks the inputs: the paths of data, and whether this rank finds them. Opens no
+/// file.
+std::vector<mpi::Fact> data_path_facts(const config::JobConfig& config);
+
 /// For a program that only checks the inputs: what same_training_data() and make_validation() compare. An
 /// error is a fact, too.
 std::vector<mpi::Fact> data_facts(const config::JobConfig& config, const model::ModelSpec& spec);
