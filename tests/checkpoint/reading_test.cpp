@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "base/raw_file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/sample.h"
 #include "expect_error.h"
@@ -55,6 +56,45 @@ TEST(Reading, FetchesNearColumnsAtOnce) {
     const Checkpoint checkpoint(write_halves(folder, sample, 20000, 32));
     EXPECT_LE(fetched(checkpoint, sample, {{0, 3}, {20000, 2}}), 20000 * 32 * 4);
     EXPECT_GE(fetched(checkpoint, sample, {{0, 0}, {20000, 31}}), 20000 * 31 * 4);
+}
+
+/// The bytes of all files that the search for faults reads.
+int64_t bytes_to_verify(const Checkpoint& checkpoint) {
+    const int64_t before = RawFile::num_bytes_moved();
+    EXPECT_EQ(checkpoint.faults(), std::vector<std::string>());
+    return RawFile::num_bytes_moved() - before;
+}
+
+TEST(Reading, VerifiesEachSlabOnce) {
+    const ScratchFolder folder;
+    Sample sample;
+    const std::filesystem::path step = write_halves(folder, sample, 1000, 256);
+    const int64_t num_bytes = sample.tensors[0].num_bytes();
+    EXPECT_GT(bytes_to_verify(Checkpoint(step)), num_bytes);
+    const Checkpoint half(step), all(step), parts(step);
+    fetched(half, sample, {{0, 0}, {500, 256}});
+    EXPECT_GT(bytes_to_verify(half), num_bytes / 2);
+    EXPECT_LT(bytes_to_verify(half), num_bytes);
+    fetched(all, sample, {{0, 0}, {1000, 256}});
+    EXPECT_LT(bytes_to_verify(all), num_bytes / 4);
+    // A slab that was read in part, or with other rows in memory between its own, is not verified by that.
+    fetched(parts, sample, {{0, 0}, {499, 256}});
+    fetched(parts, sample, {{500, 0}, {500, 255}});
+    EXPECT_GT(bytes_to_verify(parts), num_bytes);
+}
+
+TEST(Reading, OfAStepWhoseManifestAnotherRankHasReadOpensTheShardsAlone) {
+    const ScratchFolder folder;
+    Sample sample;
+    const std::filesystem::path step = write_halves(folder, sample, 100, 64);
+    const std::string manifest = to_json(Checkpoint(step).manifest());
+    std::filesystem::rename(step / kManifestName, folder / "manifest");
+    const Checkpoint known(step, manifest);
+    EXPECT_EQ(fetched(known, sample, {{0, 0}, {100, 64}}), 100 * 64 * 4);
+    EXPECT_EQ(known.faults(1, 2), std::vector<std::string>());
+    std::filesystem::rename(folder / "manifest", step / kManifestName);
+    EXPECT_EQ(known.faults(), std::vector<std::string>());
+    EXPECT_EQ(known.manifest(), Checkpoint(step).manifest());
 }
 
 TEST(Reading, OpensTheShardsAloneThatHoldWhatIsWanted) {

@@ -95,6 +95,17 @@ class Agreement(run.PretrainTest):
              self.words(validation__enable=True, validation__dataset_path=self.tokens),
              self.words(validation__enable=True, validation__dataset_path=self.folder / "less.h5"))])
 
+    def test_an_error_of_rank_0_which_alone_looks_for_the_token_files_is_that_of_all_ranks(self):
+        torn = self.folder / "torn.h5"
+        torn.write_bytes(self.tokens.read_bytes()[:-1])
+        (self.folder / "folder").mkdir()
+        cases = (("none.h5", 2, "there is no file"), ("torn.h5", 3, "torn.h5 is truncated"), ("folder", 2, "holds no token file"))
+        calls = [lambda name=name: self.run_ranks(3, *self.small(training__dataset_path=self.folder / name)) for name, *_ in cases]
+        for (name, code, part), done in zip(cases, run.at_once(calls)):
+            with self.subTest(name):
+                self.assert_one_error(done, code, part)
+                self.assertLess(done.seconds, SOON_SECONDS, done)
+
     def test_other_weights_under_the_same_path(self):
         """As on disks of nodes: a path that is relative names another run's checkpoint on each rank."""
         nodes = [self.folder / f"node{i}" for i in range(2)]
@@ -106,8 +117,9 @@ class Agreement(run.PretrainTest):
             {"checkpoint__initial_load_path": "init"}, {"job__dump_folder": "init"}))
         for words in new, resumed:
             with self.subTest(words=words):
-                done = self.run_ranks(1, "-wdir", nodes[0], *words, ":", "-n", 1, "-wdir", nodes[1], *words, program=())
-                self.assert_one_error(done, 2, "rank 1 reads other weights from init", "than rank 0", "copy the same files to all nodes")
+                done = self.run_ranks(1, "-wdir", nodes[0], *words, ":", "-n", 1, "-x", "SLURMD_NODENAME=other",
+                                      "-wdir", nodes[1], *words, program=())
+                self.assert_one_error(done, 2, "rank 1 reads another checkpoint from init", "than rank 0", "copy the same files to all nodes")
         self.assertFalse((self.folder / "run" / "metrics.jsonl").exists())
         same = self.run_ranks(1, "-wdir", nodes[0], *new, ":", "-n", 1, "-wdir", nodes[0], *new, program=())
         self.assert_code(same, 0)

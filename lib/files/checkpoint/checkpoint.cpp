@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -96,7 +97,7 @@ std::vector<Checkpoint::Files::LocatedSlab> read_slabs(const Manifest& manifest,
 Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int file) {
     if (const auto found = shards_.find(file); found != shards_.end()) return found->second;
     const StoredFile& expected = manifest.files[file];
-    InputFile bytes(folder_of(own.file().path()) / expected.name);
+    InputFile bytes(folder_of(path) / expected.name);
     const UserBlock& block = bytes.block();
     if (block.num_bytes != expected.num_bytes || block.check != expected.check) {
         throw DamageError(
@@ -109,8 +110,14 @@ Checkpoint::Files::Shard& Checkpoint::Files::shard(const Manifest& manifest, int
     return shards_.emplace(file, Shard{std::move(bytes), {}}).first->second;
 }
 
+const InputFile& Checkpoint::Files::own() {
+    const std::lock_guard lock(mutex_);
+    if (!own_) own_.emplace(path);
+    return *own_;
+}
+
 const InputFile& Checkpoint::Files::open(const Manifest& manifest, int file) {
-    if (file == StoredSlab::kThisFile) return own;
+    if (file == StoredSlab::kThisFile) return own();
     const std::lock_guard lock(mutex_);
     return shard(manifest, file).bytes;
 }
@@ -123,16 +130,37 @@ const std::vector<Checkpoint::Files::LocatedSlab>& Checkpoint::Files::slabs(cons
     return *found.slabs;
 }
 
+void Checkpoint::Files::note_verified(int file, size_t tensor) {
+    const std::lock_guard lock(mutex_);
+    std::ranges::lower_bound(*shards_.at(file).slabs, tensor, {}, &LocatedSlab::tensor)->verified = true;
+}
+
+bool Checkpoint::Files::is_verified(const LocatedSlab& slab) {
+    const std::lock_guard lock(mutex_);
+    return slab.verified;
+}
+
 Checkpoint::Checkpoint(const fs::path& path)
     : place_(path.string()), files_(std::make_unique<Files>(manifest_path(path))) {
-    manifest_ = read_manifest(files_->own);
-    check_step(files_->own.file().path(), manifest_);
+    manifest_ = read_manifest(files_->own());
+    check_step(files_->path, manifest_);
+    index_tensors();
+}
+
+Checkpoint::Checkpoint(const fs::path& path, const std::string& manifest)
+    : place_(path.string()),
+      manifest_(parse_manifest(manifest, place_, {.num_bytes = std::numeric_limits<int64_t>::max()})),
+      files_(std::make_unique<Files>(path / kManifestName)) {
+    index_tensors();
+}
+
+Checkpoint::~Checkpoint() = default;
+
+void Checkpoint::index_tensors() {
     for (const StoredTensor& tensor : manifest_.tensors) tensors_.push_back(tensor.info);
     for (const CutTensor& tensor : manifest_.plan.tensors) tensors_.push_back(tensor.info);
     for (size_t i = 0; i < tensors_.size(); ++i) files_->tensors.emplace(tensors_[i].name, i);
 }
-
-Checkpoint::~Checkpoint() = default;
 
 size_t Checkpoint::index_of(const TensorInfo& tensor) const {
     const auto found = files_->tensors.find(tensor.name);
@@ -162,7 +190,10 @@ void Checkpoint::read(const TensorInfo& tensor, const layout::Slab& slab, std::s
     check_inside(tensor, slab, out.size());
     for_each_stored(index, slab, [&](const StoredSlab& stored) {
         const RawFile& file = files_->open(manifest_, stored.file).file();
-        bytes_read_ += read_common(file, tensor, stored, slab, out);
+        const CommonRead common = read_common(file, tensor, stored, slab, out);
+        bytes_read_ += common.num_bytes;
+        if (common.verified && stored.file != StoredSlab::kThisFile)
+            files_->note_verified(stored.file, index);
     });
 }
 
@@ -189,7 +220,7 @@ std::string Checkpoint::asset(const std::string& name) const {
         for (const StoredAsset& each : manifest_.assets) names.push_back(each.name);
         throw UserError("{} has no asset '{}'; it holds: {}", place_, name, fmt::join(names, ", "));
     }
-    const RawFile& file = files_->own.file();
+    const RawFile& file = files_->own().file();
     std::string bytes(asset->num_bytes, '\0');
     file.read_at(asset->at, std::as_writable_bytes(std::span(bytes)));
     const std::string fault = fault_of(file, *asset, hash_of(bytes));

@@ -24,6 +24,10 @@ class Checkpoint : public TensorSource {
     /// or if the folder's name is that of another step. The message names the file, and the expected and
     /// found values.
     explicit Checkpoint(const std::filesystem::path& path);
+
+    /// The step at `path`, whose manifest another rank has read: `manifest` is to_json() of that. Opens no
+    /// file.
+    Checkpoint(const std::filesystem::path& path, const std::string& manifest);
     ~Checkpoint() override;
 
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }
@@ -45,9 +49,11 @@ class Checkpoint : public TensorSource {
     /// UserError if there is no asset of this name, or if the asset is damaged.
     std::string asset(const std::string& name) const;
 
-    /// Reads all bytes of every `num_parts`-th file, from file `part` on, and compares every check in them;
-    /// several ranks or threads can share the work, each with a part. Returns one message per fault, which
-    /// names the file, the tensor, and the expected and found values. If reading itself fails, sets
+    /// Reads all bytes of every `num_parts`-th shard, from shard `part` on, and compares every check in them;
+    /// several ranks or threads can share the work, each with a part. Part 0 has the manifest or the full
+    /// file, too. A slab of a shard that read() has already compared is not read again. Returns one message
+    /// per fault, which names the file, the tensor, and the expected and found values. If reading itself
+    /// fails, sets
     /// `*unreadable` (if given) to true: the bytes may be intact.
     std::vector<std::string> faults(int part = 0, int num_parts = 1, bool* unreadable = nullptr) const;
 
@@ -59,6 +65,7 @@ class Checkpoint : public TensorSource {
     int64_t bytes_read() const { return bytes_read_; }
 
   private:
+    void index_tensors();
     size_t index_of(const TensorInfo& tensor) const;
     void for_each_stored(size_t tensor, const layout::Slab& wanted,
                          const std::function<void(const StoredSlab&)>& visit) const;

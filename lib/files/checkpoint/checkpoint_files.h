@@ -3,8 +3,10 @@
 
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
@@ -13,17 +15,22 @@
 namespace argosy::checkpoint {
 
 struct Checkpoint::Files {
-    explicit Files(const std::filesystem::path& path) : own(path) {}
+    /// `place`: the path of the manifest, or of the full file.
+    explicit Files(std::filesystem::path place) : path(std::move(place)) {}
 
     /// The place of a slab in a file. `tensor` is the number of the slab's tensor in tensors().
     struct LocatedSlab {
         size_t tensor = 0;
         int64_t at = 0;
         Hash hash;
+        bool verified = false;  // read whole by this process, and found to match `hash`
     };
 
-    InputFile own;                                    // the manifest, or the full file
+    std::filesystem::path path;
     std::unordered_map<std::string, size_t> tensors;  // name -> number in tensors()
+
+    /// The manifest, or the full file, which is opened at the first call. UserError as in open().
+    const InputFile& own();
 
     /// Opens a shard at the first call for it. UserError if the shard is missing, damaged, or not the one
     /// that was saved. Any thread may call this.
@@ -34,6 +41,10 @@ struct Checkpoint::Files {
     /// call this. REQUIRES: the manifest has a plan.
     const std::vector<LocatedSlab>& slabs(const Manifest& manifest, int file);
 
+    /// Notes that the slab of a tensor in this shard is verified. REQUIRES: slabs() has returned it.
+    void note_verified(int file, size_t tensor);
+    bool is_verified(const LocatedSlab& slab);
+
   private:
     struct Shard {
         InputFile bytes;
@@ -42,6 +53,7 @@ struct Checkpoint::Files {
     Shard& shard(const Manifest& manifest, int file);
 
     std::mutex mutex_;
+    std::optional<InputFile> own_;
     std::unordered_map<int, Shard> shards_;
 };
 

@@ -14,6 +14,7 @@ namespace {
 struct FileSlab {
     const TensorInfo* tensor = nullptr;
     StoredSlab stored;
+    bool verified = false;
     ByteRange bytes() const { return {stored.at, stored.slab.num_elements() * size_bytes(tensor->type)}; }
 };
 
@@ -73,8 +74,7 @@ class FaultSearch {
             slabs = slabs_of(number);
         } catch (const std::exception& error) {
             note_failure(error, unreadable_);
-            faults_.push_back(error.what() +
-                              lost_tensors(manifest_, number, folder_of(files_.own.file().path())));
+            faults_.push_back(error.what() + lost_tensors(manifest_, number, folder_of(files_.path)));
             return;
         }
         std::ranges::sort(slabs, {}, [](const FileSlab& slab) { return slab.stored.at; });
@@ -87,7 +87,9 @@ class FaultSearch {
             check_rest(*file, std::move(checked));
             return std::string();
         });
-        for (const FileSlab& slab : slabs) note([&] { return slab_fault(*file, slab); });
+        for (const FileSlab& slab : slabs) {
+            if (!slab.verified) note([&] { return slab_fault(*file, slab); });
+        }
         for (const StoredAsset& asset : assets) note([&] { return asset_fault(*file, asset); });
     }
 
@@ -114,8 +116,9 @@ class FaultSearch {
         }
         for (const Checkpoint::Files::LocatedSlab& each : files_.slabs(manifest_, file)) {
             const CutTensor& tensor = manifest_.plan.tensors[each.tensor];
-            slabs.push_back(
-                {&tensor.info, {file, *slab_of(manifest_.plan.grid, tensor, file), each.at, each.hash}});
+            slabs.push_back({&tensor.info,
+                             {file, *slab_of(manifest_.plan.grid, tensor, file), each.at, each.hash},
+                             files_.is_verified(each)});
         }
         return slabs;
     }
@@ -131,8 +134,8 @@ class FaultSearch {
 std::vector<std::string> Checkpoint::faults(int part, int num_parts, bool* unreadable) const {
     ARGOSY_CHECK(part >= 0 && part < num_parts, "part {} of {}", part, num_parts);
     FaultSearch search(*files_, manifest_, unreadable);
-    for (int file = StoredSlab::kThisFile + part; file < std::ssize(manifest_.files); file += num_parts)
-        search.check_file(file);
+    if (part == 0) search.check_file(StoredSlab::kThisFile);
+    for (int file = part; file < std::ssize(manifest_.files); file += num_parts) search.check_file(file);
     return search.take();
 }
 
@@ -144,8 +147,7 @@ std::vector<std::string> Checkpoint::file_faults(int part, int num_parts, bool* 
             files_->open(manifest_, file);
         } catch (const std::exception& error) {
             note_failure(error, unreadable);
-            faults.push_back(error.what() +
-                             lost_tensors(manifest_, file, folder_of(files_->own.file().path())));
+            faults.push_back(error.what() + lost_tensors(manifest_, file, folder_of(files_->path)));
         }
     }
     return faults;

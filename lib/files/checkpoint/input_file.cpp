@@ -138,8 +138,8 @@ Hash hash_of(const RawFile& file, std::span<const ByteRange> ranges) {
     return hasher.value();
 }
 
-int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
-                    const layout::Slab& wanted, std::span<std::byte> out) {
+CommonRead read_common(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
+                       const layout::Slab& wanted, std::span<std::byte> out) {
     const layout::Slab common = *layout::intersection(stored.slab, wanted);
     const int64_t width = size_bytes(tensor.type);
     Gather gather(file, out);
@@ -149,12 +149,13 @@ int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredS
         gather.add(stored.at + run.in_a * width, run.in_b * width, run.length * width);
     });
     gather.flush();
-    if (num_runs == 1 && common == stored.slab) {
+    const bool whole = num_runs == 1 && common == stored.slab;
+    if (whole) {
         const Hash found = hash_of(out.subspan(first, stored.slab.num_elements() * width));
         const std::string fault = fault_of(file, tensor, stored, found);
         if (!fault.empty()) throw DamageError("{}", fault);
     }
-    return gather.fetched();
+    return {gather.fetched(), whole};
 }
 
 std::string fault_of(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,

@@ -39,12 +39,17 @@ class InputFile {
 /// The hash of several ranges of a file, concatenated, read through a small buffer.
 Hash hash_of(const RawFile& file, std::span<const ByteRange> ranges);
 
+struct CommonRead {
+    int64_t num_bytes = 0;  // read
+    bool verified = false;  // all of the stored slab was read as one run, and matches its check
+};
+
 /// Reads the elements that `stored` and `wanted` have in common into `out`, the memory of all of `wanted`.
-/// Returns the number of bytes read. The function makes few large reads: rows that are less than a page apart
+/// The function makes few large reads: rows that are less than a page apart
 /// are read through a small buffer, together with the bytes between them. UserError if all of `stored` is
 /// read as one run and does not match its check. REQUIRES: the slabs have elements in common.
-int64_t read_common(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
-                    const layout::Slab& wanted, std::span<std::byte> out);
+CommonRead read_common(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,
+                       const layout::Slab& wanted, std::span<std::byte> out);
 
 /// The message for a slab or an asset whose hash `found` differs from its check; empty if the two agree.
 std::string fault_of(const RawFile& file, const TensorInfo& tensor, const StoredSlab& stored,

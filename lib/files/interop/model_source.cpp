@@ -70,8 +70,7 @@ std::optional<fs::path> newest_step(const fs::path& folder) {
     return checkpoint::step_path(folder, steps.back());
 }
 
-ModelSource open_checkpoint(const fs::path& path, Form form) {
-    auto opened = std::make_unique<Checkpoint>(path);
+ModelSource source_of(std::unique_ptr<Checkpoint> opened, const fs::path& path, Form form) {
     ModelSource source{.form = form, .path = path};
     source.description = opened->description();
     source.config_json = source.description->model;
@@ -81,6 +80,10 @@ ModelSource open_checkpoint(const fs::path& path, Form form) {
     source.checkpoint = opened.get();
     source.tensors = std::move(opened);
     return source;
+}
+
+ModelSource open_checkpoint(const fs::path& path, Form form) {
+    return source_of(std::make_unique<Checkpoint>(path), path, form);
 }
 
 ModelSource open_hugging_face(const fs::path& folder, const model::AcceptedKeys& accepted) {
@@ -194,6 +197,10 @@ ModelSource open_model(const fs::path& path, const model::AcceptedKeys& accepted
         throw UserError("{} is a step's manifest; give its folder", place.string());
     }
     return open_checkpoint(place, Form::Full);
+}
+
+ModelSource open_known_step(const fs::path& path, const std::string& manifest) {
+    return source_of(std::make_unique<Checkpoint>(path, manifest), path, Form::Sharded);
 }
 
 std::optional<fs::path> folder_of_steps(const fs::path& path) {

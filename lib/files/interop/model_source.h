@@ -44,6 +44,10 @@ struct ModelSource {
 /// checkpoint has was accepted when the checkpoint was written.
 ModelSource open_model(const std::filesystem::path& path, const model::AcceptedKeys& accepted = {});
 
+/// The step that another rank has opened with open_model(): `path` is its ModelSource::path, and `manifest`
+/// its manifest as JSON. Opens no file.
+ModelSource open_known_step(const std::filesystem::path& path, const std::string& manifest);
+
 /// The folder of checkpoints at `path`, or inside a run's folder at `path`, from which open_model() opens the
 /// newest step. Empty if `path` is anything else.
 std::optional<std::filesystem::path> folder_of_steps(const std::filesystem::path& path);

@@ -260,7 +260,7 @@ std::vector<Section> make_schema() {
                  "Step to resume from; -1: the newest intact step. Later steps are renamed to step-N.aside."),
              key("load_only", &Checkpoint::load_only, any(), "Resume from saved steps, but do not save."),
              key("verify_on_load", &Checkpoint::verify_on_load, any(),
-                 "Verify the checksums of the whole step first; false: find only missing, truncated or "
+                 "Verify the checksums of the whole step; false: find only missing, truncated or "
                  "foreign files."),
              key("exclude_from_loading", &Checkpoint::exclude_from_loading, any(),
                  "Parts to reset: optimizer (its states), dataloader (position), train_state (step, tokens)."),

@@ -10,8 +10,6 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/checkpoint.h"
-#include "checkpoint/hash.h"
 #include "checkpoint/step_folder.h"
 #include "comm/values.h"
 #include "gpu/device.h"
@@ -19,6 +17,7 @@
 #include "interop/model_source.h"
 #include "interop/safetensors.h"
 #include "model/model_spec.h"
+#include "resume/joint_opener.h"
 #include "resume/joint_work.h"
 #include "resume/loaded_parts.h"
 
@@ -30,9 +29,6 @@ using interop::ModelSource;
 
 constexpr size_t kFaultsInLog = 8;  // maximum for one checkpoint
 
-/// Kind of checkpoint that a path must hold.
-enum class Want { OwnStep, AnyModel };
-
 class Restorer {
   public:
     Restorer(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
@@ -42,7 +38,8 @@ class Restorer {
           control_(control),
           weights_(weights),
           state_(state),
-          work_(control, config.comm.storage_timeout_seconds) {}
+          work_(control, config.comm.storage_timeout_seconds),
+          opener_(config, mesh, control, work_) {}
 
     std::optional<Start> resume();
     void refuse_steps();
@@ -54,11 +51,11 @@ class Restorer {
 
     std::vector<int64_t> newest_first(const fs::path& folder);
     std::vector<int64_t> steps_to_try(const fs::path& folder);
+    std::vector<fs::path> places_of(const std::vector<int64_t>& steps, const fs::path& folder);
     std::vector<fs::path> places_to_try(const fs::path& path);
     std::optional<Start> load_first_intact(const std::vector<fs::path>& places, Want want,
                                            const ChooseParts& choose);
-    Faults open(const fs::path& path, Want want, ModelSource& source);
-    Faults compare_between_ranks(const ModelSource& source);
+    Faults load_and_verify(const ModelSource& source, const LoadedParts& parts);
     Faults load_tensors(const ModelSource& source, const LoadedParts& parts);
     Start load_rest(const ModelSource& source, const LoadedParts& parts, double started);
     void check_model(const ModelSource& source) const;
@@ -73,6 +70,7 @@ class Restorer {
     HeldWeights& weights_;
     RunState* state_;  // null: only weights are loaded
     JointWork work_;
+    JointOpener opener_;
     Faults faults_;             // of the checkpoint that was tried last
     int64_t loaded_bytes_ = 0;  // of the tensors that this rank has loaded
     /// First fault of the first skipped checkpoint that could not be read. The checkpoint may be intact.
@@ -100,9 +98,14 @@ std::vector<int64_t> Restorer::steps_to_try(const fs::path& folder) {
         steps.empty() ? "no step is" : fmt::format("the steps there are {}", fmt::join(steps, ", ")));
 }
 
-std::vector<fs::path> places_of(const std::vector<int64_t>& steps, const fs::path& folder) {
+/// COLLECTIVE: the folders of the steps, as rank 0 finds them.
+std::vector<fs::path> Restorer::places_of(const std::vector<int64_t>& steps, const fs::path& folder) {
     std::vector<fs::path> places;
-    for (const int64_t step : steps) places.push_back(checkpoint::step_path(folder, step));
+    work_.run([&] {
+        for (const int64_t step : steps)
+            places.push_back(is_rank_0() ? checkpoint::step_path(folder, step) : fs::path());
+    });
+    for (fs::path& place : places) place = comm::broadcast_text(control_, place.string());
     return places;
 }
 
@@ -117,45 +120,14 @@ std::vector<fs::path> Restorer::places_to_try(const fs::path& path) {
     return places_of(newest_first(folder), folder);
 }
 
-/// COLLECTIVE: opens the checkpoint on every rank and verifies all of its bytes; without
-/// checkpoint.verify_on_load, verifies only that its files can be opened and belong to the save. Returns the
-/// faults; none if the checkpoint is intact.
-Faults Restorer::open(const fs::path& path, Want want, ModelSource& source) {
-    return work_.find_faults([&]() -> std::vector<std::string> {
-        source = interop::open_model(path, {config_.model.accept_config_keys});
-        if (want == Want::OwnStep) {
-            if (!source.description) return {path.string() + " is a model, not a step of a run"};
-            parse_scalars(source.description->state, path.string());
-        }
-        if (source.checkpoint == nullptr) return {};
-        bool unreadable = false;
-        std::vector<std::string> faults =
-            config_.checkpoint.verify_on_load
-                ? source.checkpoint->faults(control_.rank(), control_.size(), &unreadable)
-                : source.checkpoint->file_faults(control_.rank(), control_.size(), &unreadable);
-        if (unreadable) throw RunError("{}", fmt::join(faults, "\n"));
-        return faults;
-    });
-}
-
-/// COLLECTIVE: ranks may see different files under one path, such as copies on the disks of their nodes, and
-/// would train together with wrong numbers. Throws UserError if their weights differ. Returns faults of the
-/// bytes that were read.
-Faults Restorer::compare_between_ranks(const ModelSource& source) {
-    if (control_.size() == 1) return {};
-    checkpoint::Hash own;
-    Faults faults = work_.find_faults([&]() -> std::vector<std::string> {
-        own = hash_of_samples(*source.tensors);
-        return {};
-    });
-    if (!faults.texts.empty()) return faults;
-    const std::vector<checkpoint::Hash> all = comm::all_gather(control_, own);
-    const auto other = std::ranges::find_if(all, [&](const checkpoint::Hash& hash) { return hash != all[0]; });
-    if (other == all.end()) return {};
-    throw UserError(
-        "rank {} reads other weights from {} than rank 0; copy the same files to all nodes, or name a place "
-        "that all nodes share",
-        other - all.begin(), source.path.string());
+/// COLLECTIVE: loads the parts, and verifies all other bytes of the checkpoint with
+/// checkpoint.verify_on_load: a slab that load_tensors() has read whole is verified by that. Returns the
+/// faults; none if all is loaded.
+Faults Restorer::load_and_verify(const ModelSource& source, const LoadedParts& parts) {
+    Faults faults = load_tensors(source, parts);
+    if (!config_.checkpoint.verify_on_load || faults.unreadable) return faults;
+    Faults all = opener_.check_files(source, Check::Bytes);
+    return all.texts.empty() ? faults : all;
 }
 
 /// Records, and logs if `aloud`, the faults of a checkpoint that was not loaded.
@@ -204,12 +176,12 @@ std::optional<Start> Restorer::load_first_intact(const std::vector<fs::path>& pl
     for (const fs::path& place : places) {
         ModelSource source;
         const double started = seconds_now();
-        faults_ = open(place, want, source);
-        if (faults_.texts.empty()) faults_ = compare_between_ranks(source);
+        faults_ = opener_.open(place, want, source);
+        if (faults_.texts.empty()) faults_ = opener_.check_files(source, Check::Files);
         if (faults_.texts.empty()) {
             check_model(source);
             const LoadedParts parts = choose(source);
-            faults_ = load_tensors(source, parts);
+            faults_ = load_and_verify(source, parts);
             if (faults_.texts.empty()) return load_rest(source, parts, started);
         }
         note_faults(place, want == Want::OwnStep || places.size() > 1);
