@@ -71,8 +71,8 @@ set_launch_words() {
     words+=("$ARGOSY_JOBS/bind.sh" "${container_words[@]}")
 }
 
-# Makes an empty folder ARGOSY_ARRIVALS. Each rank keeps a file there while the job starts or ends, so that a waiting rank
-# can name the missing ones.
+# Makes an empty folder ARGOSY_ARRIVALS. Each node has a file there, with a line for each of its ranks that has started, so
+# that a waiting rank can name the missing ones.
 clear_arrivals() {
     [ -n "$run" ] || return 0
     export ARGOSY_ARRIVALS=$run/arrivals
@@ -147,7 +147,7 @@ stopped_processes() {
 tell_ranks() {
     local began=$SECONDS
     while [ -n "$run" ] && [ $((SECONDS - began)) -lt 30 ] &&
-          [ "$(find "$ARGOSY_ARRIVALS" -type f 2>/dev/null | wc -l)" -lt "$num_launched" ]; do
+          [ "$(find "$ARGOSY_ARRIVALS" -type f -exec cat {} + 2>/dev/null | wc -l)" -lt "$num_launched" ]; do
         kill -0 "$launcher_pid" 2>/dev/null || return 0
         sleep 0.5
     done

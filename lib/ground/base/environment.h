@@ -23,7 +23,7 @@ struct Environment {
         /// leaving MPI; 0: no limit.
         int seconds = 300;
         /// ARGOSY_ARRIVALS: a folder that all ranks see and that the launcher has emptied. While the job
-        /// starts or ends, each rank keeps a file there whose name is the rank's number, so that waiting
+        /// starts or ends, each node has a file there with a line for each of its ranks, so that waiting
         /// ranks can name the missing ranks. If mpirun starts all ranks on one node
         /// (OMPI_COMM_WORLD_LOCAL_SIZE is OMPI_COMM_WORLD_SIZE), the default is a folder in mpirun's own
         /// (PMIX_SERVER_TMPDIR), which mpirun removes at its end. Empty: no such folder.

@@ -2,22 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <ranges>
 #include <utility>
 
 #include "base/error.h"
+#include "base/raw_file.h"
 #include "base/text.h"
 
 namespace argosy::mpi {
@@ -25,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A rank renews its file kRenewals times within the limit. A rank counts as missing only after
+/// A rank renews its line kRenewals times within the limit. A rank counts as missing only after
 /// kMissedRenewals missed renewals, because a file's time may reach other nodes late, and a busy node may
 /// pause the rank.
 constexpr int kRenewals = 10, kMissedRenewals = 3;
@@ -34,77 +30,116 @@ double seconds_between_renewals(const Environment::Start& start) {
     return static_cast<double>(start.seconds) / kRenewals;
 }
 
-/// The number of bounded calls that this rank has left. Every rank makes the same calls.
-std::atomic<int64_t> num_calls_left = 0;
-
-/// This rank's file; empty if there is no folder.
-fs::path own_file(const Environment::Start& start) {
-    if (start.arrivals.empty() || start.rank < 0) return {};
-    return fs::path(start.arrivals) / std::to_string(start.rank);
-}
-
-/// Creates this rank's file, or sets its time to now. A failure is ignored: messages may then list this rank
-/// as missing, and jobs/shell/job.sh waits up to 30 s for the file before it passes on a signal.
-void renew(const Environment::Start& start) {
-    const fs::path file = own_file(start);
-    if (file.empty() || utimensat(AT_FDCWD, file.c_str(), nullptr, 0) == 0) return;
-    std::error_code ignored;
-    fs::create_directory(file.parent_path(), ignored);
-    std::ofstream{file};
-}
-
-/// Adds a byte to this rank's file, which has one for each call that the rank has left. The other ranks then
-/// know that this one does not keep them waiting, however old its file becomes.
-void note_call_left(const Environment::Start& start) {
-    ++num_calls_left;
-    const fs::path file = own_file(start);
-    if (!file.empty()) std::ofstream(file, std::ios::app) << '.';
-}
-
-struct RankFile {
-    fs::file_time_type time;
+/// A rank's line in the file of its node: "rank seconds calls", all lines of one length. The seconds are
+/// those of the node's clock.
+struct Line {
+    int rank = 0;
+    double seconds = 0;
     int64_t num_calls_left = 0;
+
+    std::string text() const { return fmt::format("{:7} {:14.3f} {:8}\n", rank, seconds, num_calls_left); }
 };
 
-std::map<int, RankFile> files_by_rank(const fs::path& folder) {
-    std::map<int, RankFile> files;
+/// This rank's line. The file stays open, so that a renewal is no operation on the folder. A failure is
+/// ignored: messages may then list this rank as missing, and jobs/shell/job.sh waits up to 30 s for the line
+/// before it passes on a signal.
+class OwnLine {
+  public:
+    /// Writes the line with the time of now, and `num_left` more calls left. Any thread may call this.
+    void renew(const Environment::Start& start, int num_left = 0) {
+        const std::lock_guard lock(mutex_);
+        num_calls_left_ += num_left;
+        if (start.arrivals.empty() || start.rank < 0) return;
+        const auto now = std::chrono::system_clock::now().time_since_epoch();
+        const std::string text =
+            Line{start.rank, std::chrono::duration<double>(now).count(), num_calls_left_}.text();
+        if (file_.number() < 0) return add(start, text);
+        if (pwrite(file_.number(), text.data(), text.size(), at_) < 0) return;
+        sync_file_range(file_.number(), 0, 0, SYNC_FILE_RANGE_WRITE);  // other nodes see it soon
+    }
+
+    /// The number of bounded calls that this rank has left. Every rank makes the same calls.
+    int64_t num_calls_left() {
+        const std::lock_guard lock(mutex_);
+        return num_calls_left_;
+    }
+
+  private:
+    /// Appends the line, and learns its place.
+    void add(const Environment::Start& start, const std::string& text) {
+        const std::string path = fs::path(start.arrivals) / Environment::read().node_name();
+        const auto open_file = [&] {
+            file_ = Descriptor(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
+            return file_.number() >= 0;
+        };
+        std::error_code ignored;
+        if (!open_file() && !(fs::create_directory(start.arrivals, ignored), open_file())) return;
+        const ssize_t num_written = write(file_.number(), text.data(), text.size());
+        at_ = lseek(file_.number(), 0, SEEK_CUR) - static_cast<off_t>(text.size());
+        // Without O_APPEND, pwrite() writes to its offset.
+        if (num_written != std::ssize(text) || fcntl(file_.number(), F_SETFL, 0) != 0) file_ = Descriptor();
+    }
+
+    std::mutex mutex_;
+    Descriptor file_;
+    off_t at_ = 0;
+    int64_t num_calls_left_ = 0;
+};
+
+OwnLine& own_line() {
+    static OwnLine only;
+    return only;
+}
+
+struct NodeFile {
+    fs::file_time_type time;
+    std::vector<Line> lines;
+};
+
+std::vector<NodeFile> read_nodes(const fs::path& folder) {
+    std::vector<NodeFile> nodes;
     std::error_code error;
     for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-        const std::string name = entry->path().filename();
-        int rank = 0;
-        const auto [rest, failed] = std::from_chars(name.data(), name.data() + name.size(), rank);
-        if (failed != std::errc() || rest != name.data() + name.size()) continue;
-        std::error_code unreadable, no_size;
-        const RankFile file = {fs::last_write_time(entry->path(), unreadable),
-                               static_cast<int64_t>(fs::file_size(entry->path(), no_size))};
-        if (!unreadable && !no_size) files[rank] = file;
+        if (entry->path().filename().string().starts_with('.')) continue;
+        std::error_code unreadable;
+        NodeFile node{fs::last_write_time(entry->path(), unreadable)};
+        std::ifstream file(entry->path());
+        for (Line line; file >> line.rank >> line.seconds >> line.num_calls_left;) node.lines.push_back(line);
+        if (!unreadable && !node.lines.empty()) nodes.push_back(std::move(node));
     }
-    return files;
+    return nodes;
 }
 
-struct Arrivals {
-    std::vector<int> missing;
-    int reporter = -1;  // the lowest rank that is not missing; -1: the folder has no file of a rank
-};
-
-Arrivals read_arrivals(const Environment::Start& start) {
-    const auto files = files_by_rank(start.arrivals);
-    Arrivals found;
-    if (files.empty()) return found;
-    // The times are compared with each other, since the file system's clock may differ from this node's. On a
-    // file system that takes the writer's clock, the nodes' clocks must agree to a fifth of the limit.
-    const auto newest = std::ranges::max(files | std::views::values, {}, &RankFile::time).time;
-    const std::chrono::duration<double> oldest_age(kMissedRenewals * seconds_between_renewals(start));
-    for (int rank = 0; rank < start.num_ranks; ++rank) {
-        const auto file = files.find(rank);
-        if (file == files.end() ||
-            (newest - file->second.time > oldest_age && file->second.num_calls_left <= num_calls_left)) {
-            found.missing.push_back(rank);
-        } else if (found.reporter < 0) {
-            found.reporter = rank;
+/// The missing ranks, ascending. The times of lines are compared within a node, and the times of files
+/// between nodes, since clocks differ. On a file system that takes the writer's clock, the nodes' clocks must
+/// agree to a fifth of the limit.
+std::vector<int> find_missing(const Environment::Start& start) {
+    const std::vector<NodeFile> nodes = read_nodes(start.arrivals);
+    if (nodes.empty()) return {};
+    const double oldest_age = kMissedRenewals * seconds_between_renewals(start);
+    const auto newest_file = std::ranges::max(nodes, {}, &NodeFile::time).time;
+    std::vector<bool> is_there(start.num_ranks);
+    for (const NodeFile& node : nodes) {
+        const double newest_line = std::ranges::max(node.lines, {}, &Line::seconds).seconds;
+        const double age = std::chrono::duration<double>(newest_file - node.time).count();
+        for (const Line& line : node.lines) {
+            if (line.rank < 0 || line.rank >= start.num_ranks) continue;
+            const bool is_renewed = age <= oldest_age && newest_line - line.seconds <= oldest_age;
+            is_there[line.rank] = is_renewed || line.num_calls_left > own_line().num_calls_left();
         }
     }
-    return found;
+    std::vector<int> missing;
+    for (int rank = 0; rank < start.num_ranks; ++rank)
+        if (!is_there[rank]) missing.push_back(rank);
+    return missing;
+}
+
+/// Whether another rank has called this before, in this job.
+bool another_reports(const Environment::Start& start) {
+    if (start.arrivals.empty()) return false;
+    const std::string path = fs::path(start.arrivals) / ".report";
+    const Descriptor made(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    return made.number() < 0 && errno == EEXIST;
 }
 
 }  // namespace
@@ -116,7 +151,7 @@ std::string named_missing(std::span<const int> ranks) {
 
 BoundedCall::BoundedCall(std::string what) : what_(std::move(what)) {
     const Environment::Start start = Environment::read().start;
-    renew(start);
+    own_line().renew(start);
     if (start.seconds > 0) thread_ = std::thread([this, start] { watch(start); });
 }
 
@@ -127,7 +162,7 @@ BoundedCall::~BoundedCall() {
     }
     done_changed_.notify_one();
     if (thread_.joinable()) thread_.join();
-    note_call_left(Environment::read().start);
+    own_line().renew(Environment::read().start, /*num_left=*/1);
 }
 
 bool BoundedCall::returns_within(double seconds, const Environment::Start& start) {
@@ -136,28 +171,27 @@ bool BoundedCall::returns_within(double seconds, const Environment::Start& start
     for (double left = seconds; left > 0; left -= renewal) {
         const std::chrono::duration<double> pause(std::min(left, renewal));
         if (done_changed_.wait_for(lock, pause, [this] { return done_; })) return true;
-        renew(start);
+        own_line().renew(start);
     }
     return false;
 }
 
-/// Only one rank should print: the reporter (Arrivals::reporter). Ranks time out one after the other, in the
-/// order of their numbers, and the launcher ends all ranks when the reporter exits. A rank that was started
-/// earlier than the reporter may still time out before the reporter does. If that rank exited, the launcher
-/// would end the reporter before it prints. Every rank but the reporter therefore waits another
-/// kSecondsForReporter. If the job still runs after that, the rank prints its own message.
+/// Only one rank reads the files and prints: the first one that times out. The launcher ends all ranks when
+/// that rank exits. Ranks take turns, so that few of them ask who is the first. Another rank waits
+/// kSecondsForReporter, because the launcher might end the first one before it prints. If the job still runs
+/// after that, the rank prints a message of its own, without names.
 void BoundedCall::watch(const Environment::Start& start) {
     constexpr double kSecondsBetweenRanks = 0.5, kSecondsForReporter = 10;
     constexpr int kMaxTurns = 20;
     const double turn = std::clamp(start.rank, 0, kMaxTurns) * kSecondsBetweenRanks;
     if (returns_within(start.seconds + turn, start)) return;
-    const Arrivals found = read_arrivals(start);
-    const bool other_reports = found.reporter >= 0 && found.reporter != start.rank;
-    if (other_reports && returns_within(kSecondsForReporter, start)) return;
+    const bool is_first = !another_reports(start);
+    if (!is_first && returns_within(kSecondsForReporter, start)) return;
+    const std::vector<int> missing = is_first ? find_missing(start) : std::vector<int>();
     fmt::print(stderr, "{}: error: {} took more than {} s (ARGOSY_START_SECONDS); {}\n",
                program_invocation_short_name, what_, start.seconds,
-               found.missing.empty() ? "a rank did not reach this call, or this rank hangs in it"
-                                     : named_missing(found.missing));
+               missing.empty() ? "a rank did not reach this call, or this rank hangs in it"
+                               : named_missing(missing));
     std::fflush(stderr);
     _exit(static_cast<int>(ExitCode::Watchdog));
 }

@@ -1,9 +1,10 @@
 // Timeouts for the start and the end of a program, when the ranks' watchdogs (watch/watchdog.h) are not
 // connected. During MPI_Init no rank knows another rank's address, so ranks can only exchange news through
-// the file system. Each rank therefore has a file, named by its number, in a folder that all ranks see, and
-// renews the file's time while it waits. A rank is missing if it has no file, or if its file is no longer
-// renewed. Exception: the file has a byte for each BoundedCall that the rank has returned from; a rank that
-// is ahead of the reader in this count keeps nobody waiting.
+// the file system. Each node therefore has a file, named after it, in a folder that all ranks see, and each
+// of its ranks a line there, which it renews while it waits. A rank is missing if it has no line, or if its
+// line is no longer renewed. Exception: the line has the number of BoundedCalls that the rank has returned
+// from; a rank that is ahead of the reader in this count keeps nobody waiting. A rank opens its node's file
+// once; after a timeout one rank reads the files of all nodes.
 #pragma once
 
 #include <condition_variable>
@@ -33,7 +34,7 @@ class BoundedCall {
 
   private:
     void watch(const Environment::Start& start);
-    /// Waits at most `seconds` for the destructor and renews this rank's file meanwhile. Returns whether the
+    /// Waits at most `seconds` for the destructor and renews this rank's line meanwhile. Returns whether the
     /// destructor was called.
     bool returns_within(double seconds, const Environment::Start& start);
 
