@@ -107,7 +107,7 @@ class LayersTest : public ::testing::TestWithParam<LayersParam> {
 
 TEST_P(LayersTest, Block) {
     constexpr int kUnit = 2, kLayer = 1;
-    const Block block(model_.spec, kLayer, model_.axis, model_.context, model_.rope);
+    const Block block(model_.spec, kLayer, model_.axis, model_.context, model_.experts, model_.rope);
     const at::Tensor x = stream(), dy = stream();
     const auto in_sequences = [&](const at::Tensor& rows) { return rows.view({kSequences, kSeqLen, -1}); };
     const NamedGradients oracle =

@@ -69,7 +69,7 @@ class BlockOnGpu : public ::testing::Test {
     const ops::OpsContext context_;
     const c10::InferenceMode no_autograd_;
     TinyModel model{small_spec(), at::kBFloat16, /*num_sequences=*/2, /*seq_len=*/16};
-    const Block block{model.spec, /*layer=*/0, model.axis, model.context, model.rope};
+    const Block block{model.spec, /*layer=*/0, model.axis, model.context, model.experts, model.rope};
 };
 
 // The residual stream's additions are part of the products, forward, and of the norms, backward. In units of

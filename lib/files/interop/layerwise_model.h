@@ -21,6 +21,7 @@
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
+#include "model/expert_axis.h"
 #include "model/tensor_axis.h"
 #include "ops/cross_entropy.h"
 
