@@ -80,6 +80,32 @@ TEST(SavePlan, LaysTheSlabsOfATensorOutAlike) {
     EXPECT_EQ(elements.num_elements.at(ElementType::BFloat16), (std::vector<int64_t>{1, 0, 1, 0}));
 }
 
+TEST(SavePlan, GivesEachSlabElementsOfItsOwn) {
+    Random random(4);
+    const Sample sample = random_sample(random, 40);
+    for (int round = 0; round < 200; ++round) {
+        const SavePlan plan = random_plan(random, sample.tensors, 12);
+        const ElementLayout elements = element_layout(plan);
+        for (int writer = 0; writer < plan.num_writers(); ++writer) {
+            std::map<ElementType, std::map<int64_t, int64_t>> ranges;  // begin -> end
+            for (size_t i = 0; i < plan.tensors.size(); ++i) {
+                const auto slab = slab_of(plan.grid, plan.tensors[i], writer);
+                if (!slab) continue;
+                const int64_t begin = elements.begin[i], end = begin + slab->num_elements();
+                EXPECT_TRUE(ranges[plan.tensors[i].info.type].emplace(begin, end).second);
+            }
+            for (const auto& [type, of_type] : ranges) {
+                int64_t last = 0;
+                for (const auto& [begin, end] : of_type) {
+                    ASSERT_GE(begin, last) << "round " << round << ", writer " << writer;
+                    last = end;
+                }
+                ASSERT_LE(last, elements.num_elements.at(type)[writer]);
+            }
+        }
+    }
+}
+
 /// The tensors as HDF5 shows them through the manifest.
 void expect_views(const fs::path& step, const Sample& sample) {
     const h5::File file = h5::File::open(step / "checkpoint.h5");

@@ -77,8 +77,9 @@ struct Footprint {
     int64_t num_writers = 1;                // tensors of many writers come first, which leaves few gaps
     std::vector<std::pair<int, int>> axes;  // per axis: first coordinate, number of coordinates with a chunk
     ElementType type = ElementType::Float32;
+    std::vector<int> parts;    // per axis: those of the cut, if several coordinates have a chunk
     int64_t num_elements = 0;  // of the largest slab
-    auto key() const { return std::tuple(-num_writers, axes, type); }
+    auto key() const { return std::tuple(-num_writers, axes, type, parts); }
 };
 
 Footprint footprint_of(const CutTensor& tensor) {
@@ -88,6 +89,7 @@ Footprint footprint_of(const CutTensor& tensor) {
         // An upper bound, because a shorter chunk of an earlier axis may be cut into more chunks.
         const int64_t count = cut.parts == 1 ? 1 : std::min<int64_t>(cut.parts, largest.size[cut.dim]);
         footprint.axes.emplace_back(cut.first, static_cast<int>(count));
+        footprint.parts.push_back(count > 1 ? cut.parts : 1);
         footprint.num_writers *= count;
         largest = chunk_of(std::move(largest), cut, 0);
     }
