@@ -184,6 +184,16 @@ TEST_F(Edited, TheKindIsThatOfTheTable) {
                    {"checkpoint.h5", "'full'", "2 shards"});
     expect_refused(step_, [&] { edit(manifest_, same, with("checkpoint 2.0", "checkpoint 1.0")); },
                    {"checkpoint.h5", "format 1.0, but this program reads 2.0"});
+    expect_refused(step_, [&] { edit(manifest_, same, with("checkpoint 2.0", "checkpoint 3.0")); },
+                   {"checkpoint.h5", "it is of format 3.0, but its cuts do not name axes"});
+    const auto naming = [](std::string text) {
+        for (int i = 0; i < 2; ++i) text = replaced(std::move(text), "[[0,2,0]]", "[[0,2,0,[0]]]");
+        return text;
+    };
+    expect_refused(step_, [&] { edit(manifest_, naming, same); },
+                   {"checkpoint.h5", "it is of format 2.0, but its cuts name axes"});
+    expect_refused(step_, [&] { edit_shard(same, with("checkpoint 2.0", "checkpoint 3.0")); },
+                   {shard_.filename(), "a shard is of format 2.0, not 3.0"});
     expect_refused(step_, [&] { edit_shard(same, with("kind shard", "kind manifest")); },
                    {shard_.filename(), "a manifest does not have a line 'set'"});
     const auto manifest_in_place_of_shard = [&](std::string lines) {
@@ -206,7 +216,8 @@ TEST_F(Edited, TheUserBlockKeepsItsForm) {
              {"checkpoint 2.0", "checkpoint 2", "format 2, but this program reads 2.0"},
              {"checkpoint 2.0", "checkpoint 2.x", "format 2.x, but this program reads 2.0"},
              {"checkpoint 2.0", "checkpoint 2.0 new", "format 2.0 new, but this program reads 2.0"},
-             {"checkpoint 2.0", "checkpoint 3.0", "format 3.0, but this program reads 2.0"},
+             {"checkpoint 2.0", "checkpoint 4.0", "format 4.0, but this program reads 2.0 and 3.0"},
+             {"checkpoint 2.0", "checkpoint 3.0", "a full is of format 2.0, not 3.0"},
              {"bytes ", "bytes 9", "were expected"},
              {"bytes ", "bytes 99999999999999999999", "its lines are not those of a"},
              {"bytes ", "bytes -", "does not lie in a file"},

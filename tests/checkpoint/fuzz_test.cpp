@@ -36,6 +36,7 @@ const std::vector<std::string> kTokens = {"{",
                                           "\"slabs\"",
                                           "\"cuts\"",
                                           "\"grid\":[2],",
+                                          "[0,1]",
                                           "\"file\"",
                                           "\"shape\"",
                                           "9223372036854775807",
@@ -122,6 +123,10 @@ int fuzz(const std::string& valid, const std::string& other,
 // What is taken is a table that prints and parses to itself.
 TEST(Fuzz, ManifestsAreTakenOrRefused) {
     fuzz(to_json(sample_manifest()), to_json(sample_full()), [](const std::string& text) {
+        const Manifest manifest = parse_manifest(text, "F", kSampleFile);
+        EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleFile), manifest);
+    });
+    fuzz(to_json(sample_joint_manifest()), to_json(sample_manifest()), [](const std::string& text) {
         const Manifest manifest = parse_manifest(text, "F", kSampleFile);
         EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleFile), manifest);
     });

@@ -42,7 +42,8 @@ def read_file(path):
     last, padding = block[block.index("\ncheck ") + 1:].split("\n", 1)
     assert padding[-1] == "\n" and not padding.strip(), block
     fields = {line.split(" ")[0]: line.split(" ")[1:] for line in lines}
-    assert lines[0] == "argosy checkpoint 2.0"
+    assert lines[0] in (["argosy checkpoint 2.0", "argosy checkpoint 3.0"] if fields["kind"] == ["manifest"]
+                        else ["argosy checkpoint 2.0"]), lines[0]
     assert list(fields) == ["argosy", "kind", "bytes", "table", "rest"] + ["set"] * (fields["kind"] == ["shard"]), fields
     assert int(fields["bytes"][0]) == len(data)
     assert check(block[:block.index("check ")].encode()) == last.split(" ")[1]
@@ -73,7 +74,11 @@ def slabs_of(manifest, tensor):
     slabs = []
     for writer, coordinates in enumerate(itertools.product(*map(range, manifest["grid"]))):
         offset, size, holds = [0] * len(tensor["shape"]), list(tensor["shape"]), True
-        for coordinate, degree, (dim, parts, first) in zip(coordinates, manifest["grid"], tensor["cuts"]):
+        for number, (dim, parts, first, *named) in enumerate(tensor["cuts"]):
+            coordinate, degree = 0, 1
+            for axis in named[0] if named else [number]:
+                coordinate = coordinate * manifest["grid"][axis] + coordinates[axis]
+                degree *= manifest["grid"][axis]
             chunk, apart = divmod(coordinate - first, degree // parts)
             holds = holds and 0 <= chunk < parts and apart == 0
             if holds and parts > 1:
@@ -133,7 +138,7 @@ class OtherReaders(unittest.TestCase):
         self.addCleanup(self.scratch.cleanup)
         self.folder = Path(self.scratch.name)
         subprocess.run([os.environ["ARGOSY_WRITE_SAMPLE"], self.folder, "17"], check=True)
-        self.step = self.folder / "run/step-00000007"
+        self.step, self.joint = (self.folder / run / "step-00000007" for run in ("run", "joint"))
         self.tensors = json.loads((self.folder / "tensors.json").read_text())
         self.assertEqual({tensor["type"] for tensor in self.tensors}, TYPES.keys())
 
@@ -145,10 +150,10 @@ class OtherReaders(unittest.TestCase):
         self.assertEqual(array.tobytes(), self.expected(tensor).tobytes(), tensor["name"])
 
     def test_h5py_reads_the_full_tensors_bit_for_bit(self):
-        for path in (self.step / "checkpoint.h5", self.folder / "all.h5"):
+        for path in (self.step / "checkpoint.h5", self.joint / "checkpoint.h5", self.folder / "all.h5"):
             with h5py.File(path) as file:
                 for tensor in self.tensors:
-                    self.assertEqual(file[tensor["name"]].is_virtual, "run" in path.parts and 0 not in tensor["shape"])
+                    self.assertEqual(file[tensor["name"]].is_virtual, path.name != "all.h5" and 0 not in tensor["shape"])
                     self.assert_same(raw(file[tensor["name"]], TYPES[tensor["type"]]), tensor)
                 self.assertEqual(bytes(file["assets/tokenizer.json"][()]), b'{"a": 1}\n')
                 self.assertEqual(json.loads(bytes(file["table"][()]))["step"], 7)
@@ -164,14 +169,15 @@ class OtherReaders(unittest.TestCase):
                 self.assertTrue(numpy.array_equal(values, expected, equal_nan=tensor["type"] in FLOATS), tensor["name"])
 
     def test_attributes_say_what_a_file_is(self):
-        for path, kind in ((self.step / "checkpoint.h5", "manifest"), (self.folder / "all.h5", "full")):
+        for path, kind, version in ((self.step / "checkpoint.h5", "manifest", "2.0"), (self.joint / "checkpoint.h5", "manifest", "3.0"),
+                                    (self.folder / "all.h5", "full", "2.0")):
             with h5py.File(path) as file:
                 table = json.loads(bytes(file["table"][()]))
                 found = {name: value.decode() if isinstance(value, bytes) else int(value)
                          for name, value in file.attrs.items()}
             self.assertEqual(json.loads(found.pop("model")), table["model"])
             expected = {name: table[name] for name in ("program", "mesh", "config", "step", "model_only")}
-            self.assertEqual(found, {"format": "argosy checkpoint 2.0", "kind": kind, **expected})
+            self.assertEqual(found, {"format": f"argosy checkpoint {version}", "kind": kind, **expected})
 
     def test_a_missing_shard_reads_as_nan_never_as_a_number(self):
         manifest = json.loads(bytes(h5py.File(self.step / "checkpoint.h5")["table"][()]))
@@ -192,7 +198,7 @@ class OtherReaders(unittest.TestCase):
         self.assertGreater(lost, 5)
 
     def test_the_format_is_as_it_is_described(self):
-        for path in (self.step / "checkpoint.h5", self.folder / "all.h5"):
+        for path in (self.step / "checkpoint.h5", self.joint / "checkpoint.h5", self.folder / "all.h5"):
             tensors = read_checkpoint(path)
             self.assertEqual(tensors.keys(), {tensor["name"] for tensor in self.tensors})
             for tensor in self.tensors:

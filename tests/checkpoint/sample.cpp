@@ -28,6 +28,15 @@ int divisor(Random& random, int number) {
     return found;
 }
 
+/// The axes 0 .. count - 1, each in one of the sets, in random order; of plain cuts each axis by itself.
+std::vector<std::vector<int>> random_sets(Random& random, int64_t count, Cuts cuts) {
+    std::vector<std::vector<int>> sets(count);
+    for (int axis = 0; axis < count; ++axis)
+        sets[cuts == Cuts::Plain ? axis : below(random, count)].push_back(axis);
+    std::erase_if(sets, [](const std::vector<int>& set) { return set.empty(); });
+    return sets;
+}
+
 }  // namespace
 
 void Sample::add(Random& random, const TensorInfo& tensor) {
@@ -48,19 +57,21 @@ Sample random_sample(Random& random, int num_tensors) {
     return sample;
 }
 
-SavePlan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers) {
+SavePlan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers, Cuts cuts) {
     SavePlan plan;
     const int first = divisor(random, num_writers), second = divisor(random, num_writers / first);
     plan.grid = {first, second, num_writers / first / second};
     if (below(random, 3) == 0) plan.grid = {num_writers};
     for (const TensorInfo& tensor : tensors) {
         CutTensor& cut_tensor = plan.tensors.emplace_back(CutTensor{.info = tensor});
-        for (const int degree : plan.grid) {
+        for (const std::vector<int>& axes : random_sets(random, std::ssize(plan.grid), cuts)) {
+            const int degree = degree_of(plan.grid, axes);
             GridCut cut{.parts = tensor.shape.empty() ? 1 : divisor(random, degree)};
             if (below(random, 2) == 0 && !tensor.shape.empty()) cut.parts = degree;
             if (!tensor.shape.empty()) cut.dim = static_cast<int>(below(random, std::ssize(tensor.shape)));
             if (below(random, 2) == 0) cut.dim = 0;
             cut.first = static_cast<int>(below(random, degree / cut.parts));
+            if (cuts == Cuts::Joint) cut.axes = axes;
             cut_tensor.cuts.push_back(cut);
         }
     }
@@ -123,9 +134,9 @@ void write_shards(Random& random, const std::filesystem::path& partial, const Sa
 }
 
 std::filesystem::path write_step(Random& random, const std::filesystem::path& folder, const Sample& sample,
-                                 int num_writers, int64_t step) {
+                                 int num_writers, int64_t step, Cuts cuts) {
     const Hash nonce{random(), random()};
-    const SavePlan plan = random_plan(random, sample.tensors, num_writers);
+    const SavePlan plan = random_plan(random, sample.tensors, num_writers, cuts);
     write_shards(random, start_step(folder, step, num_writers), sample, nonce, plan);
     commit_step(folder, sample_description(step), nonce, plan, kSampleAssets);
     return step_path(folder, step);

@@ -32,8 +32,12 @@ struct Sample {
 /// Returns tensors of odd shapes and of every type, including scalars and tensors without elements.
 Sample random_sample(Random& random, int num_tensors);
 
+/// Whether the cuts of a plan name sets of axes, or each is over one axis of the grid.
+enum class Cuts { Plain, Joint };
+
 /// Returns a plan with a grid of one to three axes. A dim may be cut into more parts than it has elements.
-SavePlan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers);
+SavePlan random_plan(Random& random, const std::vector<TensorInfo>& tensors, int num_writers,
+                     Cuts cuts = Cuts::Plain);
 layout::Slab random_slab(Random& random, const TensorInfo& tensor);
 
 /// The slab's bytes, copied element by element.
@@ -51,7 +55,7 @@ void write_shards(Random& random, const std::filesystem::path& partial, const Sa
                   const Hash& nonce, const SavePlan& plan);
 /// Writes the complete checkpoint `folder/step-N`, described by sample_description(step). Returns its path.
 std::filesystem::path write_step(Random& random, const std::filesystem::path& folder, const Sample& sample,
-                                 int num_writers, int64_t step = 7);
+                                 int num_writers, int64_t step = 7, Cuts cuts = Cuts::Plain);
 void write_full_file(Random& random, const std::filesystem::path& path, const Sample& sample);
 
 std::vector<std::byte> read(const Checkpoint& checkpoint, const TensorInfo& tensor, const layout::Slab& slab);

@@ -40,6 +40,16 @@ inline Manifest sample_manifest() {
     return manifest;
 }
 
+/// The same with cuts that name their axes.
+inline Manifest sample_joint_manifest() {
+    Manifest manifest = sample_manifest();
+    std::vector<CutTensor>& tensors = manifest.plan.tensors;
+    tensors[0].cuts = {{.dim = 1, .parts = 4, .axes = {0, 1}}};
+    tensors[1].cuts = {{.first = 1, .axes = {1}}, {.first = 1, .axes = {0}}};
+    tensors[2].cuts = {{.parts = 2, .first = 1, .axes = {0, 1}}};
+    return manifest;
+}
+
 inline ShardTable sample_shard() {
     const Manifest manifest = sample_full();
     ShardTable shard{.set = manifest.set, .tensors = manifest.tensors};

@@ -14,6 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr Cuts kBoth[] = {Cuts::Plain, Cuts::Joint};
+
 TEST(SavePlan, CutsAlongTheAxesInTheirOrder) {
     // Two pipeline ranks, four tensor ranks of which pairs hold the same half of the columns, three shards.
     const std::vector<int> grid = {2, 4, 3};
@@ -28,12 +30,28 @@ TEST(SavePlan, CutsAlongTheAxesInTheirOrder) {
     EXPECT_EQ(slab_of(grid, two_rows, 2), std::nullopt);  // more parts than rows
 }
 
+TEST(SavePlan, CutsAlongAxesTogether) {
+    // Rows over the axes 0 and 2 together, then the columns over axis 1, of which the second writer writes.
+    const std::vector<int> grid = {2, 4, 3};
+    const CutTensor tensor{{"w", ElementType::Float32, {12, 10}},
+                           {{.parts = 6, .axes = {0, 2}}, {.dim = 1, .parts = 2, .first = 1, .axes = {1}}}};
+    EXPECT_EQ(slab_of(grid, tensor, 3 * 1 + 0), (layout::Slab{{0, 0}, {2, 5}}));
+    EXPECT_EQ(slab_of(grid, tensor, 3 * 3 + 2), (layout::Slab{{4, 5}, {2, 5}}));
+    EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 1 + 0), (layout::Slab{{6, 0}, {2, 5}}));
+    EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 3 + 1), (layout::Slab{{8, 5}, {2, 5}}));
+    EXPECT_EQ(slab_of(grid, tensor, 12 + 3 * 2 + 1), std::nullopt);
+    const CutTensor halves{{"w", ElementType::Float32, {12}}, {{.parts = 2, .first = 5, .axes = {0, 1, 2}}}};
+    EXPECT_EQ(slab_of(grid, halves, 5), (layout::Slab{{0}, {6}}));
+    EXPECT_EQ(slab_of(grid, halves, 17), (layout::Slab{{6}, {6}}));
+    EXPECT_EQ(slab_of(grid, halves, 11), std::nullopt);
+}
+
 TEST(SavePlan, GivesEachElementToOneWriter) {
     Random random(3);
     const Sample sample = random_sample(random, 6);
     for (int round = 0; round < 200; ++round) {
         const int num_writers = 1 + static_cast<int>(below(random, 24));
-        const SavePlan plan = random_plan(random, sample.tensors, num_writers);
+        const SavePlan plan = random_plan(random, sample.tensors, num_writers, kBoth[round % 2]);
         for (const CutTensor& tensor : plan.tensors) {
             const layout::Slab wanted = random_slab(random, tensor.info);
             std::map<int, layout::Slab> visited, expected;
@@ -61,6 +79,9 @@ TEST(SavePlan, TheSaveIsThatOfOnePlan) {
     other.tensors[0].cuts[0] = {.parts = 2, .first = 1};
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 2}, other));
     other = plan;
+    other.tensors[0].cuts[0].axes = {0};
+    EXPECT_NE(set_of({1, 2}, plan), set_of({1, 2}, other));
+    other = plan;
     other.grid = {2, 2};
     EXPECT_NE(set_of({1, 2}, plan), set_of({1, 2}, other));
 }
@@ -84,7 +105,7 @@ TEST(SavePlan, GivesEachSlabElementsOfItsOwn) {
     Random random(4);
     const Sample sample = random_sample(random, 40);
     for (int round = 0; round < 200; ++round) {
-        const SavePlan plan = random_plan(random, sample.tensors, 12);
+        const SavePlan plan = random_plan(random, sample.tensors, 12, kBoth[round % 2]);
         const ElementLayout elements = element_layout(plan);
         for (int writer = 0; writer < plan.num_writers(); ++writer) {
             std::map<ElementType, std::map<int64_t, int64_t>> ranges;  // begin -> end
@@ -121,9 +142,11 @@ void expect_views(const fs::path& step, const Sample& sample) {
 TEST(Views, ShowWholeTensorsOfAnyPlan) {
     Random random(8);
     for (const int num_writers : {1, 2, 4, 6, 8, 12, 12, 12, 16, 16}) {
-        const ScratchFolder folder;
-        const Sample sample = random_sample(random, 12);
-        expect_views(write_step(random, folder / "", sample, num_writers), sample);
+        for (const Cuts cuts : kBoth) {
+            const ScratchFolder folder;
+            const Sample sample = random_sample(random, 12);
+            expect_views(write_step(random, folder / "", sample, num_writers, 7, cuts), sample);
+        }
     }
 }
 
@@ -142,6 +165,31 @@ TEST(Views, JoinNeighboursOnTheGrid) {
                         {sample.tensors[1], {{.dim = 1, .parts = 2}, {.parts = 3}, {.first = 2}}},
                         {sample.tensors[2], {{.first = 1}, {.parts = 3}, {.first = 3}}},
                         {sample.tensors[3], {all, {.parts = 3}, {.parts = 4}}}}};
+        const Hash nonce{1, 2};
+        write_shards(random, start_step(folder / "", 7, plan.num_writers()), sample, nonce, plan);
+        commit_step(folder / "", sample_description(), nonce, plan, {});
+        expect_views(step_path(folder / "", 7), sample);
+        EXPECT_EQ(Checkpoint(step_path(folder / "", 7)).faults(), std::vector<std::string>());
+    }
+}
+
+// As a run cuts experts: rows over shards, context and tensor ranks together or in two sets.
+TEST(Views, JoinNeighboursOnSeveralAxes) {
+    Random random(9);
+    for (const int64_t rows : {1, 23, 31, 48}) {
+        const ScratchFolder folder;
+        Sample sample;
+        for (const char* name : {"all", "all and replicas", "inner and outer", "outer and inner", "others"})
+            sample.add(random, {name, ElementType::Float32, {rows, 2}});
+        const GridCut replica{.first = 1, .axes = {3}};
+        const SavePlan plan{
+            .grid = {2, 3, 2, 2},
+            .tensors = {
+                {sample.tensors[0], {{.parts = 12, .axes = {0, 1, 2}}, replica}},
+                {sample.tensors[1], {{.parts = 12, .axes = {0, 1, 2}}, {.parts = 2, .axes = {3}}}},
+                {sample.tensors[2], {{.parts = 6, .axes = {1, 2}}, {.parts = 2, .axes = {0}}, replica}},
+                {sample.tensors[3], {replica, {.parts = 2, .axes = {0}}, {.parts = 6, .axes = {1, 2}}}},
+                {sample.tensors[4], {{.parts = 4, .axes = {0, 2}}, {.first = 2, .axes = {1}}, replica}}}};
         const Hash nonce{1, 2};
         write_shards(random, start_step(folder / "", 7, plan.num_writers()), sample, nonce, plan);
         commit_step(folder / "", sample_description(), nonce, plan, {});

@@ -48,6 +48,9 @@ TEST(Table, IsParsedAsItWasPrinted) {
     const Manifest manifest = sample_manifest();
     EXPECT_EQ(parse_manifest(to_json(manifest), "F", kSampleFile), manifest);
     EXPECT_EQ(parse_manifest(to_json(manifest) + "  \n ", "F", kSampleFile), manifest);
+    const Manifest joint = sample_joint_manifest();
+    EXPECT_EQ(parse_manifest(to_json(joint), "F", kSampleFile), joint);
+    EXPECT_TRUE(joint.plan.names_axes() && !manifest.plan.names_axes());
     const Manifest full = sample_full();
     EXPECT_EQ(parse_manifest(to_json(full), "F", kSampleFile), full);
     const ShardTable shard = sample_shard();
@@ -209,6 +212,37 @@ TEST(Table, OfAPlanIsAsItCanBe) {
     fewer.files.pop_back();
     EXPECT_ERROR(parse_manifest(to_json(fewer), "F", kSampleFile), UserError,
                  "another number of writers than its 3");
+}
+
+TEST(Table, OfAJointPlanIsAsItCanBe) {
+    const std::string valid = to_json(sample_joint_manifest());
+    constexpr const char *kFirst = "\"cuts\":[[1,4,0,[0,1]]]",
+                         *kSecond = "\"cuts\":[[0,1,1,[1]],[0,1,1,[0]]]";
+    for (const auto& [from, to, fault] : std::initializer_list<Case>{
+             {kFirst, "\"cuts\":[[1,2,0,[0,0]]]",
+              "tensor 'model/a' of shape [4, 6] has cuts that do not fit the grid [2, 2]: axis 0 is named "
+              "twice"},
+             {kFirst, "\"cuts\":[[1,4,0,[0,1]],[0,2,0,[1]]]", "grid [2, 2]: axis 1 is named twice"},
+             {kFirst, "\"cuts\":[[1,4,0,[1,0]]]", "grid [2, 2]: the axes [1, 0] do not ascend"},
+             {kFirst, "\"cuts\":[[1,4,0,[0,2]]]", "grid [2, 2]: there is no axis 2"},
+             {kFirst, "\"cuts\":[[1,4,0,[0,2147483647]]]", "grid [2, 2]: there is no axis 2147483647"},
+             {kFirst, "\"cuts\":[[1,2,0,[1]]]", "grid [2, 2]: no cut names axis 0"},
+             {kFirst, "\"cuts\":[[1,8,0,[0,1]]]", "grid [2, 2]: cut 0 is [1, 8, 0]"},
+             {kFirst, "\"cuts\":[[1,3,0,[0,1]]]", "grid [2, 2]: cut 0 is [1, 3, 0]"},
+             {kFirst, "\"cuts\":[[1,2,2,[0,1]]]", "grid [2, 2]: cut 0 is [1, 2, 2]"},
+             {kFirst, "\"cuts\":[[2,4,0,[0,1]]]", "grid [2, 2]: cut 0 is [2, 4, 0]"},
+             {kFirst, "\"cuts\":[[1,4,0]]", "grid [2, 2]: of 1 cuts 0 name axes"},
+             {kFirst, "\"cuts\":[[1,4,0,[]]]", "\"cuts[0][3]\" is empty"},
+             {kFirst, "\"cuts\":[[1,4,0,1]]", "\"cuts[0][3]\" is 1"},
+             {kFirst, "\"cuts\":[[1,4,0,[-1]]]", "\"cuts[0][3][0]\" is -1"},
+             {kFirst, "\"cuts\":[[1,4,0,[0,1],0]]", "a list of [dim, parts, first]"},
+             {kFirst, "\"cuts\":[]", "grid [2, 2]: of 0 cuts 0 name axes"},
+             {kSecond, "\"cuts\":[[0,1,1,[1]],[0,1,1]]", "grid [2, 2]: of 2 cuts 1 name axes"},
+             {kSecond, "\"cuts\":[[0,1,2,[1]],[0,1,1,[0]]]", "grid [2, 2]: cut 0 is [0, 1, 2]"},
+         }) {
+        EXPECT_ERROR(parse_manifest(changed(valid, from, to), "F.h5: its table", kSampleFile), UserError,
+                     "F.h5: its table", fault);
+    }
 }
 
 TEST(Table, OfAFullFileHasWholeTensors) {

@@ -1,6 +1,7 @@
 // write_sample FOLDER SEED: a random checkpoint for readers in other languages: FOLDER/run/step-00000007 of
-// three writers, FOLDER/all.h5 the same in one file, and FOLDER/tensors.json: [{"name", "type", "shape",
-// "file"}] with each tensor's bytes in a file of its own.
+// three writers, FOLDER/joint/step-00000007 of twelve writers with cuts that name sets of axes, FOLDER/all.h5
+// the same in one file, and FOLDER/tensors.json: [{"name", "type", "shape", "file"}] with each tensor's bytes
+// in a file of its own.
 #include <fmt/ranges.h>
 
 #include <cstdio>
@@ -16,6 +17,7 @@ int main(int argc, char** argv) {
     checkpoint::Random random(std::strtoull(argv[2], nullptr, 10));
     const checkpoint::Sample sample = checkpoint::random_sample(random, 40);
     checkpoint::write_step(random, folder / "run", sample, 3);
+    checkpoint::write_step(random, folder / "joint", sample, 12, 7, checkpoint::Cuts::Joint);
     checkpoint::write_full_file(random, folder / "all.h5", sample);
     std::vector<std::string> lines;
     for (const checkpoint::TensorInfo& tensor : sample.tensors) {

@@ -42,6 +42,12 @@ Manifest read_manifest(const InputFile& file) {
         throw UserError("{}: its user block says '{}', but its table lists {} shards", file.place(),
                         name(file.block().kind), manifest.files.size());
     }
+    if ((file.block().format == kJointFormat) != manifest.plan.names_axes()) {
+        throw UserError(
+            "{}: it is of format {}, but its cuts {} axes; in format {} they do, in format {} not",
+            file.place(), file.block().format, manifest.plan.names_axes() ? "name" : "do not name",
+            kJointFormat, kFormat);
+    }
     return manifest;
 }
 

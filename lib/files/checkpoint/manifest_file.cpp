@@ -4,7 +4,7 @@
 // 1. `elements/<type>` joins the datasets of this name of all shards. The shape is [grid..., longest];
 //    `longest` is the largest number of elements of one shard. One mapping for each shard serves all tensors.
 // 2. The view of a tensor maps slabs of `elements/<type>`. The slabs of a tensor begin at the same element in
-//    all shards (ElementLayout), so one mapping can take all chunks of the last axes at once.
+//    all shards (ElementLayout), so one mapping can take all chunks of the last cuts at once.
 #include <algorithm>
 #include <utility>
 
@@ -34,54 +34,86 @@ class TensorView {
     }
 
   private:
-    /// Maps the slab that the axes before `axis` have cut from the tensor.
-    void add(size_t axis, const Slab& slab) {
+    /// Maps the slab that the cuts before cut `number` have left of the tensor.
+    void add(size_t number, const Slab& slab) {
         if (slab.num_elements() == 0) return;
-        if (axis == plan_.grid.size()) return map(slab, slab.num_elements());
-        if (joins(axis, slab)) return add_joined(axis, slab);
-        const GridCut& cut = tensor_.cuts[axis];
+        if (number == tensor_.cuts.size()) return map(slab, slab.num_elements());
+        if (joins(number, slab)) return add_joined(number, slab);
+        const GridCut& cut = tensor_.cuts[number];
+        const int stride = degree_of(plan_.grid, axes_of(tensor_, number)) / cut.parts;
         for (int index = 0; index < cut.parts; ++index) {
-            from_.offset[axis] = cut.first + index * (plan_.grid[axis] / cut.parts);
-            add(axis + 1, chunk_of(slab, cut, index));
+            select(number, cut.first + index * stride);
+            add(number + 1, chunk_of(slab, cut, index));
         }
     }
 
-    /// Whether one mapping can take the chunks of `axis` and of all later axes. This axis must cut dim 0 into
-    /// one chunk for each of its writers. A later axis must do the same, or not cut. The chunks must have
-    /// equal sizes, except for the last chunk of `axis`.
-    bool joins(size_t axis, const Slab& slab) const {
+    /// Selects the writers at one coordinate of a cut's axes.
+    void select(size_t number, int64_t coordinate) {
+        const std::span<const int> axes = axes_of(tensor_, number);
+        for (size_t i = axes.size(); i-- > 0; coordinate /= plan_.grid[axes[i]]) {
+            from_.offset[axes[i]] = coordinate % plan_.grid[axes[i]];
+            from_.size[axes[i]] = 1;
+        }
+    }
+
+    /// Selects all writers along the axes. Returns their number.
+    int select_all(std::span<const int> axes) {
+        for (const int axis : axes) {
+            from_.offset[axis] = 0;
+            from_.size[axis] = plan_.grid[axis];
+        }
+        return degree_of(plan_.grid, axes);
+    }
+
+    /// Whether one mapping can take the chunks of this cut and of all later cuts. This cut must cut dim 0
+    /// into one chunk for each of its writers. A later cut must do the same, over later axes, or not cut. The
+    /// chunks must have equal sizes, except for the last chunk of this cut.
+    bool joins(size_t number, const Slab& slab) const {
         int64_t rows = 1;
-        for (size_t each = axis; each < plan_.grid.size(); ++each) {
+        int last_axis = -1;
+        for (size_t each = number; each < tensor_.cuts.size(); ++each) {
             const GridCut& cut = tensor_.cuts[each];
-            if (cut.parts == 1 && each > axis) continue;
-            if (cut.parts == 1 || cut.dim != 0 || cut.parts != plan_.grid[each]) return false;
-            if (each > axis && rows % cut.parts != 0) return false;
-            rows = each == axis ? chunk_of(slab, cut, 0).size[0] : rows / cut.parts;
+            const std::span<const int> axes = axes_of(tensor_, each);
+            if (cut.parts == 1 && each > number) continue;
+            if (cut.parts == 1 || cut.dim != 0 || cut.parts != degree_of(plan_.grid, axes)) return false;
+            if (axes.front() < last_axis || (each > number && rows % cut.parts != 0)) return false;
+            rows = each == number ? chunk_of(slab, cut, 0).size[0] : rows / cut.parts;
+            last_axis = axes.back();
         }
         return true;
     }
 
-    /// Maps all chunks of full size with one mapping, then the shorter last chunk by itself.
-    void add_joined(size_t axis, const Slab& slab) {
-        const int64_t rows = chunk_of(slab, tensor_.cuts[axis], 0).size[0];
-        const int64_t num_chunks = slab.size[0] / rows;
-        Slab joined = slab, rest = slab;
-        joined.size[0] = num_chunks * rows;
-        rest.offset[0] += joined.size[0];
-        rest.size[0] -= joined.size[0];
+    /// Maps all chunks of full size, with one mapping for each box that they fill on the axes of the cut,
+    /// then the shorter last chunk by itself.
+    void add_joined(size_t number, const Slab& slab) {
         const Slab before = from_;
-        from_.offset[axis] = 0;
-        from_.size[axis] = num_chunks;
-        int64_t num_slabs = num_chunks;
-        for (size_t each = axis + 1; each < plan_.grid.size(); ++each) {
-            from_.offset[each] = tensor_.cuts[each].first;
-            from_.size[each] = tensor_.cuts[each].parts;
-            num_slabs *= tensor_.cuts[each].parts;
+        const std::span<const int> axes = axes_of(tensor_, number);
+        const int64_t rows = chunk_of(slab, tensor_.cuts[number], 0).size[0];
+        const int64_t num_chunks = slab.size[0] / rows;
+        int64_t num_parts = 1;  // of each chunk
+        for (size_t each = number + 1; each < tensor_.cuts.size(); ++each) {
+            if (tensor_.cuts[each].parts > 1) {
+                num_parts *= select_all(axes_of(tensor_, each));
+            } else {
+                select(each, tensor_.cuts[each].first);
+            }
         }
-        map(joined, joined.num_elements() / num_slabs);
+        Slab rest = slab;
+        int64_t begin = 0;
+        for (size_t i = 0; i < axes.size(); ++i) {
+            select(number, begin);
+            const int64_t per_row = select_all(axes.subspan(i + 1)), count = (num_chunks - begin) / per_row;
+            if (count == 0) continue;
+            from_.size[axes[i]] = count;
+            rest.size[0] = count * per_row * rows;
+            map(rest, rest.num_elements() / (count * per_row * num_parts));
+            rest.offset[0] += rest.size[0];
+            begin += count * per_row;
+        }
+        rest.size[0] = slab.offset[0] + slab.size[0] - rest.offset[0];
         from_ = before;
-        from_.offset[axis] = num_chunks;
-        add(axis + 1, rest);
+        select(number, num_chunks);
+        add(number + 1, rest);
         from_ = before;
     }
 
@@ -99,7 +131,7 @@ class TensorView {
     const CutTensor& tensor_;
     std::vector<int64_t> shape_;
     int64_t begin_;
-    Slab from_;  // the selection in `elements/<type>`, for the axes that are cut so far
+    Slab from_;  // the selection in `elements/<type>`, for the cuts that are made so far
     std::vector<VirtualSource> sources_;
 };
 
@@ -151,12 +183,14 @@ void create_views(h5::File& file, const SavePlan& plan) {
 }  // namespace
 
 void write_manifest(const std::filesystem::path& path, Manifest manifest, const std::vector<Asset>& assets) {
-    OutputFile out(path, FileKind::Manifest, [&](h5::File& file) {
-        describe(file, FileKind::Manifest, manifest.description);
+    const std::string_view format = manifest.plan.names_axes() ? kJointFormat : kFormat;
+    const auto lay_out = [&](h5::File& file) {
+        describe(file, FileKind::Manifest, format, manifest.description);
         manifest.assets = place_assets(file, assets);
         create_views(file, manifest.plan);
         return to_json(manifest);
-    });
+    };
+    OutputFile out(path, FileKind::Manifest, lay_out, format);
     write_assets(out, manifest.assets, assets);
     std::vector<ByteRange> checked;
     for (const StoredAsset& asset : manifest.assets) checked.push_back({asset.at, asset.num_bytes});

@@ -11,8 +11,8 @@ namespace {
 
 constexpr const char* kTableName = "table";
 
-UserBlock lay_out_file(const std::filesystem::path& path, FileKind kind, const OutputFile::LayOut& lay_out) {
-    UserBlock block{.kind = kind};
+UserBlock lay_out_file(const std::filesystem::path& path, UserBlock block,
+                       const OutputFile::LayOut& lay_out) {
     RawFile::create(path);  // its error tells a forbidden path from a full disk; HDF5's does not
     h5::File file = h5::File::create(path, kUserBlockBytes);
     block.table_bytes = static_cast<int64_t>(lay_out(file).size());
@@ -28,8 +28,10 @@ UserBlock lay_out_file(const std::filesystem::path& path, FileKind kind, const O
 
 }  // namespace
 
-OutputFile::OutputFile(const std::filesystem::path& path, FileKind kind, const LayOut& lay_out)
-    : block_(lay_out_file(path, kind, lay_out)), file_(RawFile::open_to_write(path)) {
+OutputFile::OutputFile(const std::filesystem::path& path, FileKind kind, const LayOut& lay_out,
+                       std::string_view format)
+    : block_(lay_out_file(path, {.format = format, .kind = kind}, lay_out)),
+      file_(RawFile::open_to_write(path)) {
     block_.num_bytes = file_.size_bytes();
 }
 
@@ -47,12 +49,12 @@ void OutputFile::finish(const std::string& table, std::vector<ByteRange> checked
     file_.sync();
 }
 
-void describe(h5::File& file, FileKind kind, const Description& description) {
+void describe(h5::File& file, FileKind kind, std::string_view format, const Description& description) {
     constexpr size_t kMaxBytes = 60'000;  // HDF5's oldest format has room for 64 KiB in one attribute
     const auto set_text = [&](const char* name, const std::string& text) {
         if (text.size() <= kMaxBytes) file.set_attribute(name, text);
     };
-    file.set_attribute("format", fmt::format("{}{}", kMagic, kFormat));
+    file.set_attribute("format", fmt::format("{}{}", kMagic, format));
     file.set_attribute("kind", name(kind));
     file.set_attribute("program", description.program);
     file.set_attribute("step", description.step);

@@ -25,7 +25,8 @@ class OutputFile {
     /// final.
     using LayOut = std::function<std::string(h5::File&)>;
 
-    OutputFile(const std::filesystem::path& path, FileKind kind, const LayOut& lay_out);
+    OutputFile(const std::filesystem::path& path, FileKind kind, const LayOut& lay_out,
+               std::string_view format = kFormat);
 
     const RawFile& file() const { return file_; }
 
@@ -40,7 +41,7 @@ class OutputFile {
 };
 
 /// Adds the attributes of the root group that FORMAT.md lists, for people who open the file with other tools.
-void describe(h5::File& file, FileKind kind, const Description& description);
+void describe(h5::File& file, FileKind kind, std::string_view format, const Description& description);
 
 /// Makes a dataset and returns the offset of its bytes. For a dataset without elements, returns the first
 /// possible offset.

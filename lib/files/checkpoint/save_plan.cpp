@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -30,11 +31,58 @@ std::optional<int> product(const std::vector<int>& grid) {
     return static_cast<int>(count);
 }
 
+/// The coordinate of a writer on `axes`, which count as one axis. REQUIRES: `axes` ascend.
+int coordinate_of(const std::vector<int>& grid, std::span<const int> axes, int writer) {
+    int coordinate = 0, scale = 1;
+    for (int axis = static_cast<int>(grid.size()); !axes.empty() && axis-- > 0; writer /= grid[axis]) {
+        if (axis != axes.back()) continue;
+        coordinate += writer % grid[axis] * scale;
+        scale *= grid[axis];
+        axes = axes.first(axes.size() - 1);
+    }
+    return coordinate;
+}
+
+/// The inverse: the number of the writer that is at `coordinate` on `axes`, and at 0 on the other axes.
+int writer_at(const std::vector<int>& grid, std::span<const int> axes, int coordinate) {
+    int writer = 0, stride = 1;
+    for (int axis = static_cast<int>(grid.size()); !axes.empty() && axis-- > 0; stride *= grid[axis]) {
+        if (axis != axes.back()) continue;
+        writer += coordinate % grid[axis] * stride;
+        coordinate /= grid[axis];
+        axes = axes.first(axes.size() - 1);
+    }
+    return writer;
+}
+
 bool fits(const TensorInfo& info, const GridCut& cut, int degree) {
     if (cut.parts < 1 || degree % cut.parts != 0 || cut.first < 0 || cut.first >= degree / cut.parts)
         return false;
     if (cut.parts == 1) return true;
     return cut.dim >= 0 && cut.dim < std::ssize(info.shape) && info.shape[cut.dim] <= kMaxCutElements;
+}
+
+/// Why the cuts of a tensor do not fit the grid; empty if they fit.
+std::string fault_of(const std::vector<int>& grid, const CutTensor& tensor) {
+    const std::vector<GridCut>& cuts = tensor.cuts;
+    const auto num_named = std::ranges::count_if(cuts, [](const GridCut& cut) { return !cut.axes.empty(); });
+    if (num_named > 0 ? num_named != std::ssize(cuts) : cuts.size() != grid.size())
+        return fmt::format("of {} cuts {} name axes", cuts.size(), num_named);
+    std::vector<bool> seen(grid.size(), false);
+    for (size_t number = 0; number < cuts.size(); ++number) {
+        const std::span<const int> axes = axes_of(tensor, number);
+        if (!std::ranges::is_sorted(axes)) return fmt::format("the axes {} do not ascend", axes);
+        for (const int axis : axes) {
+            if (axis < 0 || axis >= std::ssize(grid)) return fmt::format("there is no axis {}", axis);
+            if (seen[axis]) return fmt::format("axis {} is named twice", axis);
+            seen[axis] = true;
+        }
+        const auto& [dim, parts, first, named] = cuts[number];
+        if (!fits(tensor.info, cuts[number], degree_of(grid, axes)))
+            return fmt::format("cut {} is [{}, {}, {}]", number, dim, parts, first);
+    }
+    const auto missing = std::ranges::find(seen, false);
+    return missing == seen.end() ? "" : fmt::format("no cut names axis {}", missing - seen.begin());
 }
 
 class SlabVisitor {
@@ -43,14 +91,15 @@ class SlabVisitor {
                 const std::function<void(int, const layout::Slab&)>& visit)
         : grid_(grid), tensor_(tensor), wanted_(wanted), visit_(visit) {}
 
-    void run(size_t axis, int writer, const layout::Slab& slab) {
-        if (axis == grid_.size()) return visit_(writer, slab);
-        const GridCut& cut = tensor_.cuts[axis];
+    void run(size_t number, int writer, const layout::Slab& slab) {
+        if (number == tensor_.cuts.size()) return visit_(writer, slab);
+        const GridCut& cut = tensor_.cuts[number];
+        const std::span<const int> axes = axes_of(tensor_, number);
+        const int stride = degree_of(grid_, axes) / cut.parts;
         const auto [begin, end] = overlapping(cut, slab);
-        for (int index = begin; index < end; ++index) {
-            run(axis + 1, writer * grid_[axis] + cut.first + index * (grid_[axis] / cut.parts),
+        for (int index = begin; index < end; ++index)
+            run(number + 1, writer + writer_at(grid_, axes, cut.first + index * stride),
                 chunk_of(slab, cut, index));
-        }
     }
 
   private:
@@ -74,22 +123,23 @@ class SlabVisitor {
 
 /// The writers that hold a tensor. Tensors of one type that the same writers hold are laid out together.
 struct Footprint {
-    int64_t num_writers = 1;                // tensors of many writers come first, which leaves few gaps
-    std::vector<std::pair<int, int>> axes;  // per axis: first coordinate, number of coordinates with a chunk
+    int64_t num_writers = 1;                 // tensors of many writers come first, which leaves few gaps
+    std::vector<std::pair<int, int>> heads;  // per cut: first coordinate, number of coordinates with a chunk
     ElementType type = ElementType::Float32;
-    std::vector<int> parts;    // per axis: those of the cut, if several coordinates have a chunk
-    int64_t num_elements = 0;  // of the largest slab
-    auto key() const { return std::tuple(-num_writers, axes, type, parts); }
+    std::vector<std::vector<int>> steps;  // per cut: its axes, then the parts, which give the next coordinate
+    int64_t num_elements = 0;             // of the largest slab
+    auto key() const { return std::tuple(-num_writers, heads, type, steps); }
 };
 
 Footprint footprint_of(const CutTensor& tensor) {
     Footprint footprint{.type = tensor.info.type};
     layout::Slab largest = layout::whole(tensor.info.shape);
     for (const GridCut& cut : tensor.cuts) {
-        // An upper bound, because a shorter chunk of an earlier axis may be cut into more chunks.
+        // An upper bound, because a shorter chunk of an earlier cut may be cut into more chunks.
         const int64_t count = cut.parts == 1 ? 1 : std::min<int64_t>(cut.parts, largest.size[cut.dim]);
-        footprint.axes.emplace_back(cut.first, static_cast<int>(count));
-        footprint.parts.push_back(count > 1 ? cut.parts : 1);
+        footprint.heads.emplace_back(cut.first, static_cast<int>(count));
+        footprint.steps.push_back(cut.axes);
+        if (count > 1) footprint.steps.back().push_back(cut.parts);
         footprint.num_writers *= count;
         largest = chunk_of(std::move(largest), cut, 0);
     }
@@ -98,28 +148,34 @@ Footprint footprint_of(const CutTensor& tensor) {
 }
 
 void visit_writers(const std::vector<int>& grid, const CutTensor& tensor, const Footprint& footprint,
-                   size_t axis, int64_t writer, const std::function<void(int64_t)>& visit) {
-    if (axis == grid.size()) return visit(writer);
-    const auto [first, count] = footprint.axes[axis];
-    const int stride = grid[axis] / tensor.cuts[axis].parts;
+                   size_t number, int writer, const std::function<void(int)>& visit) {
+    if (number == tensor.cuts.size()) return visit(writer);
+    const std::span<const int> axes = axes_of(tensor, number);
+    const auto [first, count] = footprint.heads[number];
+    const int stride = degree_of(grid, axes) / tensor.cuts[number].parts;
     for (int index = 0; index < count; ++index)
-        visit_writers(grid, tensor, footprint, axis + 1, writer * grid[axis] + first + index * stride, visit);
+        visit_writers(grid, tensor, footprint, number + 1,
+                      writer + writer_at(grid, axes, first + index * stride), visit);
 }
 
 }  // namespace
 
 int SavePlan::num_writers() const { return product(grid).value_or(0); }
 
+bool SavePlan::names_axes() const {
+    return std::ranges::any_of(tensors, [](const CutTensor& tensor) {
+        return !tensor.cuts.empty() && !tensor.cuts.front().axes.empty();
+    });
+}
+
 void check_plan(const SavePlan& plan, const std::string& place) {
     if (plan.grid.empty() || plan.grid.size() > kMaxAxes || !product(plan.grid))
         throw UserError("{}: {} is not a valid grid of writers", place, plan.grid);
     for (const CutTensor& tensor : plan.tensors) {
-        bool valid = tensor.cuts.size() == plan.grid.size();
-        for (size_t axis = 0; valid && axis < plan.grid.size(); ++axis)
-            valid = fits(tensor.info, tensor.cuts[axis], plan.grid[axis]);
-        if (valid) continue;
-        throw UserError("{}: tensor '{}' of shape {} has cuts that do not fit the grid {}", place,
-                        tensor.info.name, tensor.info.shape, plan.grid);
+        const std::string fault = fault_of(plan.grid, tensor);
+        if (fault.empty()) continue;
+        throw UserError("{}: tensor '{}' of shape {} has cuts that do not fit the grid {}: {}", place,
+                        tensor.info.name, tensor.info.shape, plan.grid, fault);
     }
 }
 
@@ -127,8 +183,10 @@ Hash set_of(const Hash& nonce, const SavePlan& plan) {
     std::string text = fmt::format("{} {}\n", nonce.hex(), plan.grid);
     for (const CutTensor& tensor : plan.tensors) {
         text += fmt::format("{} {} {}", tensor.info.name, tensor.info.type_name(), tensor.info.shape);
-        for (const GridCut& cut : tensor.cuts)
+        for (const GridCut& cut : tensor.cuts) {
             text += fmt::format(" {},{},{}", cut.dim, cut.parts, cut.first);
+            if (!cut.axes.empty()) text += fmt::format(",{}", cut.axes);
+        }
         text += '\n';
     }
     return hash_of(text);
@@ -144,11 +202,11 @@ layout::Slab chunk_of(layout::Slab slab, const GridCut& cut, int index) {
 
 std::optional<layout::Slab> slab_of(const std::vector<int>& grid, const CutTensor& tensor, int writer) {
     layout::Slab slab = layout::whole(tensor.info.shape);
-    int rest = product(grid).value_or(0);
-    for (size_t axis = 0; axis < grid.size(); ++axis) {
-        rest /= grid[axis];
-        const GridCut& cut = tensor.cuts[axis];
-        const int stride = grid[axis] / cut.parts, from_first = writer / rest % grid[axis] - cut.first;
+    for (size_t number = 0; number < tensor.cuts.size(); ++number) {
+        const GridCut& cut = tensor.cuts[number];
+        const std::span<const int> axes = axes_of(tensor, number);
+        const int stride = degree_of(grid, axes) / cut.parts;
+        const int from_first = coordinate_of(grid, axes, writer) - cut.first;
         if (from_first < 0 || from_first % stride != 0) return std::nullopt;
         slab = chunk_of(std::move(slab), cut, from_first / stride);
     }
@@ -169,6 +227,18 @@ void for_each_slab(const std::vector<int>& grid, const CutTensor& tensor, const 
     SlabVisitor(grid, tensor, wanted, visit).run(0, 0, layout::whole(tensor.info.shape));
 }
 
+std::span<const int> axes_of(const CutTensor& tensor, size_t number) {
+    static constexpr std::array<int, kMaxAxes> kNumbers = {0, 1, 2, 3, 4, 5, 6, 7};
+    const std::vector<int>& named = tensor.cuts[number].axes;
+    return named.empty() ? std::span(kNumbers).subspan(number, 1) : std::span(named);
+}
+
+int degree_of(const std::vector<int>& grid, std::span<const int> axes) {
+    int degree = 1;
+    for (const int axis : axes) degree *= grid[axis];
+    return degree;
+}
+
 std::string shard_name(int writer, int num_writers) {
     const std::string name = fmt::format("shard-{:05}-of-{:05}.h5", writer, num_writers);
     return num_writers <= kMaxInFolder ? name : fmt::format("shards-{:05}/{}", writer / kMaxInFolder, name);
@@ -183,19 +253,19 @@ ElementLayout element_layout(const SavePlan& plan) {
     std::ranges::stable_sort(order, {}, [&](size_t i) { return footprints[i].key(); });
     for (size_t i = 0; i < order.size();) {
         const Footprint& footprint = footprints[order[i]];
-        const auto visit = [&](const std::function<void(int64_t)>& each) {
+        const auto visit = [&](const std::function<void(int)>& each) {
             visit_writers(plan.grid, plan.tensors[order[i]], footprint, 0, 0, each);
         };
         std::vector<int64_t>& ends = result.num_elements[footprint.type];
         ends.resize(plan.num_writers());
         int64_t end = 0;
-        visit([&](int64_t writer) { end = std::max(end, ends[writer]); });
+        visit([&](int writer) { end = std::max(end, ends[writer]); });
         size_t next = i;
         for (; next < order.size() && footprints[order[next]].key() == footprint.key(); ++next) {
             result.begin[order[next]] = end;
             end += footprints[order[next]].num_elements;
         }
-        visit([&](int64_t writer) { ends[writer] = end; });
+        visit([&](int writer) { ends[writer] = end; });
         i = next;
     }
     return result;

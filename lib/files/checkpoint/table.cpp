@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <concepts>
 #include <iterator>
 #include <limits>
@@ -69,8 +68,11 @@ class Printer {
     static std::string printed(const Hash& hash) { return printed(hash.hex()); }
     static std::string printed(ElementType type) { return printed(h5::name(type)); }
     static std::string printed(const std::vector<GridCut>& cuts) {
-        std::vector<std::array<int, 3>> lists;
-        for (const GridCut& cut : cuts) lists.push_back({cut.dim, cut.parts, cut.first});
+        std::vector<ordered_json> lists;
+        for (const GridCut& cut : cuts) {
+            lists.push_back({cut.dim, cut.parts, cut.first});
+            if (!cut.axes.empty()) lists.back().push_back(cut.axes);
+        }
         return printed(lists);
     }
 
@@ -96,10 +98,13 @@ class Reader {
     void operator()(const char* key, std::vector<int>& degrees) const { read(object_[key], degrees); }
     void operator()(const char* key, std::vector<GridCut>& cuts) const {
         for (const JsonField& each : object_[key].list()) {
-            std::vector<int> parts;
-            read(each, parts);
-            if (parts.size() != 3) each.refuse("is not a list of [dim, parts, first]");
-            cuts.push_back({parts[0], parts[1], parts[2]});
+            const std::vector<JsonField> items = each.list();
+            if (items.size() != 3 && items.size() != 4)
+                each.refuse("is not a list of [dim, parts, first] or [dim, parts, first, axes]");
+            GridCut& cut =
+                cuts.emplace_back(GridCut{count<int>(items[0]), count<int>(items[1]), count<int>(items[2])});
+            if (items.size() == 4) read(items[3], cut.axes);
+            if (items.size() == 4 && cut.axes.empty()) items[3].refuse("is empty");
         }
     }
     void operator()(const char* key, Hash& hash) const {

@@ -70,7 +70,7 @@ class TensorFile::State {
           const std::vector<Asset>& assets)
         : kind_(kind), table_(std::move(table)), out_(path, kind, [&](h5::File& file) {
               check_names(slabs, file.place());
-              if (kind == FileKind::Full) describe(file, kind, table_.description);
+              if (kind == FileKind::Full) describe(file, kind, kFormat, table_.description);
               table_.assets = place_assets(file, assets);
               const std::vector<int64_t> places = place_slabs(file);
               for (size_t i = 0; i < slabs.size(); ++i) list(slabs[i], places[i]);

@@ -20,10 +20,11 @@ template <class... Args>
 /// Reads the words of the lines. What is no word of a user block is left out: the block then has other lines.
 UserBlock read_lines(const std::string& lines) {
     UserBlock block;
-    std::string word, kind, table_hash, rest, set;
+    std::string word, format, kind, table_hash, rest, set;
     std::istringstream words(lines);
-    words >> word >> word >> word >> word >> kind >> word >> block.num_bytes >> word >> block.table_at >>
+    words >> word >> word >> format >> word >> kind >> word >> block.num_bytes >> word >> block.table_at >>
         block.table_bytes >> table_hash >> word >> rest >> word >> set;
+    if (format == kJointFormat) block.format = kJointFormat;
     for (const FileKind each : {FileKind::Manifest, FileKind::Full})
         if (kind == name(each)) block.kind = each;
     block.table_hash = parse_hash(table_hash).value_or(Hash{});
@@ -50,7 +51,7 @@ const char* name(FileKind kind) {
 }
 
 std::string to_text(const UserBlock& block) {
-    std::string text = fmt::format("{}{}\nkind {}\nbytes {}\ntable {} {} {}\nrest {}\n", kMagic, kFormat,
+    std::string text = fmt::format("{}{}\nkind {}\nbytes {}\ntable {} {} {}\nrest {}\n", kMagic, block.format,
                                    name(block.kind), block.num_bytes, block.table_at, block.table_bytes,
                                    block.table_hash.hex(), block.rest.hex());
     if (block.set) text += fmt::format("set {}\n", block.set->hex());
@@ -74,11 +75,11 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
     const Hash found = hash_of(lines);
     const std::string_view format = text.substr(kMagic.size(), text.find('\n') - kMagic.size());
     const bool is_version = format.find_first_not_of("0123456789.") == format.npos;
-    if (format != kFormat && (stored == found || (at == text.npos && is_version))) {
+    if (format != kFormat && format != kJointFormat && (stored == found || (at == text.npos && is_version))) {
         throw UserError(
-            "{} is of checkpoint format {}, but this program reads {}; use the version that wrote it, or a "
-            "newer one",
-            place, format, kFormat);
+            "{} is of checkpoint format {}, but this program reads {} and {}; use the version that wrote it, "
+            "or a newer one",
+            place, format, kFormat, kJointFormat);
     }
     if (!stored) fail_damaged(place, "it has no check line");
     if (*stored != found)
@@ -90,6 +91,8 @@ UserBlock parse_user_block(std::string_view text, const std::string& place) {
     const bool has_set = block.kind == FileKind::Shard;
     if (block.set.has_value() != has_set)
         fail_damaged(place, "a {} {} a line 'set'", name(block.kind), has_set ? "has" : "does not have");
+    if (block.format == kJointFormat && block.kind != FileKind::Manifest)
+        fail_damaged(place, "a {} is of format {}, not {}", name(block.kind), kFormat, kJointFormat);
     check_extents(block, place);
     return block;
 }

@@ -14,6 +14,7 @@ namespace argosy::checkpoint {
 inline constexpr int64_t kUserBlockBytes = 512;
 inline constexpr std::string_view kMagic = "argosy checkpoint ";  // before the version in the first line
 inline constexpr std::string_view kFormat = "2.0";
+inline constexpr std::string_view kJointFormat = "3.0";  // of manifests whose cuts name their axes
 
 /// Maximum size of a file's table, because a reader holds the table in memory.
 inline constexpr int64_t kMaxTableBytes = int64_t{1} << 30;
@@ -24,6 +25,7 @@ enum class FileKind { Manifest, Shard, Full };
 const char* name(FileKind kind);
 
 struct UserBlock {
+    std::string_view format = kFormat;  // kFormat or kJointFormat
     FileKind kind = FileKind::Shard;
     int64_t num_bytes = 0;  // of the whole file
     int64_t table_at = 0, table_bytes = 0;
