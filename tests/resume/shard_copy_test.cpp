@@ -33,8 +33,8 @@ HeldSlab held(const std::string& name, const layout::ParamSpec& spec, const Mesh
 /// The slabs that the rank writes.
 std::vector<HeldSlab> written(const HeldSlab& own, const layout::ParamSpec& spec, const MeshShape& mesh,
                               int rank) {
-    const checkpoint::SavePlan plan{writer_grid(mesh), {cut_tensor(own.tensor, spec, mesh)}};
-    return written_slabs({&own, 1}, plan, writer_of(mesh, mesh.coordinates(rank)));
+    const checkpoint::SavePlan plan = save_plan({cut_tensor(own.tensor, spec, mesh)}, mesh);
+    return written_slabs({&own, 1}, plan, writer_of(plan, mesh, mesh.coordinates(rank)));
 }
 
 /// How many ranks write each element; every slab must be rows of the slab that its rank holds.

@@ -145,12 +145,12 @@ void Checkpointer::require_space_for_step() const {
 }
 
 checkpoint::SavePlan Checkpointer::plan_of(bool model_only) const {
-    checkpoint::SavePlan plan{.grid = writer_grid(state_.mesh()), .tensors = weights_};
+    std::vector<checkpoint::CutTensor> tensors = weights_;
     const auto& type = options_->checkpoint.export_dtype;
-    if (!model_only) plan.tensors.insert(plan.tensors.end(), states_.begin(), states_.end());
-    for (checkpoint::CutTensor& tensor : plan.tensors)
+    if (!model_only) tensors.insert(tensors.end(), states_.begin(), states_.end());
+    for (checkpoint::CutTensor& tensor : tensors)
         if (model_only && type) tensor.info.type = setup::element_type(*type);
-    return plan;
+    return save_plan(std::move(tensors), state_.mesh());
 }
 
 void Checkpointer::begin(const train::Position& position) {
@@ -164,12 +164,12 @@ void Checkpointer::begin(const train::Position& position) {
     finish_save_under_way();
     const auto save = std::make_shared<Save>();
     save->options = options_;
-    save->writer = state_.writer();
     save->position = position;
     save->model_only = is_last(position.step) && options_->checkpoint.last_save_model_only;
     save->state = to_json(state_.scalars(position));
     save->nonce = nonce_of(nonce_, position.step);
     save->plan = plan_of(save->model_only);
+    save->writer = state_.writer(save->plan);
     std::vector<HeldSlab> held = state_.weights().slabs();
     held.insert(held.end(), state_.states().begin(), state_.states().end());
     save->copy = copy_;

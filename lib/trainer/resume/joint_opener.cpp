@@ -72,7 +72,8 @@ Faults JointOpener::compare_between_nodes(const ModelSource& source, const std::
 Faults JointOpener::check_files(const ModelSource& source, Check check) {
     return work_.find_faults([&]() -> std::vector<std::string> {
         if (source.checkpoint == nullptr) return {};
-        const int part = writer_of(mesh_, mesh_.coordinates(control_.rank()));
+        const int part =
+            writer_of(source.checkpoint->manifest().plan, mesh_, mesh_.coordinates(control_.rank()));
         bool unreadable = false;
         std::vector<std::string> faults =
             check == Check::Bytes ? source.checkpoint->faults(part, control_.size(), &unreadable)

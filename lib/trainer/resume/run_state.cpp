@@ -116,7 +116,9 @@ RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::Updat
     }
 }
 
-int RunState::writer() const { return writer_of(mesh_.shape(), mesh_.coordinates()); }
+int RunState::writer(const checkpoint::SavePlan& plan) const {
+    return writer_of(plan, mesh_.shape(), mesh_.coordinates());
+}
 
 Scalars RunState::scalars(const train::Position& position) const {
     return {.position = position,

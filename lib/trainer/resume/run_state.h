@@ -80,7 +80,7 @@ class RunState {
     const std::vector<checkpoint::CutTensor>& cut_weights() const { return cut_weights_; }
     const std::vector<checkpoint::CutTensor>& cut_states() const { return cut_states_; }
     const layout::MeshShape& mesh() const { return mesh_.shape(); }
-    int writer() const;  // this rank's number among the writers of a save
+    int writer(const checkpoint::SavePlan& plan) const;  // this rank's number among the plan's writers
 
     Scalars scalars(const train::Position& position) const;
     void restore_optimizer(const Scalars& scalars);  // number of updates

@@ -28,12 +28,38 @@ namespace {
 using checkpoint::CutTensor;
 using checkpoint::GridCut;
 using layout::Axis;
+using layout::AxisSet;
 using layout::MeshShape;
 using layout::ParamSpec;
 
-// Sets with other shard axes than dense layers need a grid with more axes, and readers of it.
-constexpr std::array<layout::AxisSet, 4> kGridAxes = {Axis::Pipeline, Axis::Tensor, parallel::kDenseShards,
-                                                      Axis::Replicate};
+/// The axes of the grid of a save whose tensors are all cut over these axes, one after the other.
+constexpr std::array<AxisSet, 4> kDenseGrid = {Axis::Pipeline, Axis::Tensor, parallel::kDenseShards,
+                                               Axis::Replicate};
+
+/// The axes of the grid of any other save. A set of the axes between pipeline and replicate numbers its ranks
+/// as MeshShape::index() does, because these axes have the mesh's order.
+constexpr std::array<Axis, 5> kJointGrid = {Axis::Pipeline, Axis::Shard, Axis::Context, Axis::Tensor,
+                                            Axis::Replicate};
+
+std::vector<int> grid_of(const auto& grid_axes, const MeshShape& mesh) {
+    std::vector<int> grid;
+    for (const AxisSet axes : grid_axes) grid.push_back(mesh.degree(axes));
+    return grid;
+}
+
+/// `axes` as axes of kJointGrid.
+std::vector<int> joint_axes(AxisSet axes) {
+    std::vector<int> numbers;
+    for (int i = 0; i < std::ssize(kJointGrid); ++i) {
+        if (axes.has(kJointGrid[i])) numbers.push_back(i);
+    }
+    return numbers;
+}
+
+/// Whether each cut is one over axes of kDenseGrid.
+bool is_dense(const CutTensor& tensor) {
+    return std::ranges::equal(tensor.cuts, kDenseGrid, {}, &GridCut::axes, joint_axes);
+}
 
 /// Chooses writers by a tensor's name: one of `count` writers with each call of of(). All ranks choose the
 /// same writers, and small tensors are spread over the writers.
@@ -50,13 +76,45 @@ class Choice {
     uint64_t key_;
 };
 
+bool is_over(const layout::Cut& cut, AxisSet axes, const MeshShape& mesh) {
+    return mesh.used(cut.axes) == mesh.used(axes);
+}
+
+/// The sets of axes that divide the parameter, in order, between the pipeline axis and the replicate axis.
+/// Each axis is in one set. A parameter that fits kDenseGrid has the sets of that grid.
+std::vector<AxisSet> sets_of(const ParamSpec& spec, const MeshShape& mesh) {
+    std::vector<AxisSet> sets = {Axis::Tensor, parallel::kDenseShards};
+    const auto is_known = [&](const layout::Cut& cut) {
+        return is_over(cut, sets[0], mesh) || is_over(cut, sets[1], mesh);
+    };
+    const bool in_order =
+        spec.cuts.size() < 2 || (spec.cuts.size() == 2 && is_over(spec.cuts[1], sets[1], mesh));
+    if (in_order && std::ranges::all_of(spec.cuts, is_known)) return sets;
+    sets.clear();
+    for (const layout::Cut& cut : spec.cuts) sets.push_back(cut.axes);
+    AxisSet others;
+    for (const Axis axis : kJointGrid) {
+        const bool is_between = axis != Axis::Pipeline && axis != Axis::Replicate;
+        const auto count = std::ranges::count_if(sets, [&](AxisSet set) { return set.has(axis); });
+        ARGOSY_CHECK(count <= (is_between ? 1 : 0),
+                     "{}: {} of its cuts are over {}, but a save has {} at most", spec.name, count,
+                     AxisSet(axis).name(), is_between ? "one" : "none");
+        if (is_between && count == 0) others.add(axis);
+    }
+    if (!others.empty()) sets.push_back(others);
+    return sets;
+}
+
 /// The cut of the parameter over `axes`. If the parameter is not cut over `axes`, all writers of these axes
 /// hold the same slab, and one of them writes it.
-GridCut cut_over(const ParamSpec& spec, layout::AxisSet axes, const MeshShape& mesh, Choice& choice) {
-    const auto is_over = [&](const layout::Cut& each) { return mesh.used(each.axes) == mesh.used(axes); };
-    const auto cut = std::ranges::find_if(spec.cuts, is_over);
-    if (cut == spec.cuts.end()) return {.first = choice.of(mesh.degree(axes))};
-    return {.dim = cut->dim, .parts = cut->parts, .first = choice.of(mesh.degree(axes) / cut->parts)};
+GridCut cut_over(const ParamSpec& spec, AxisSet axes, const MeshShape& mesh, Choice& choice) {
+    const auto cut =
+        std::ranges::find_if(spec.cuts, [&](const layout::Cut& each) { return is_over(each, axes, mesh); });
+    if (cut == spec.cuts.end()) return {.first = choice.of(mesh.degree(axes)), .axes = joint_axes(axes)};
+    return {.dim = cut->dim,
+            .parts = cut->parts,
+            .first = choice.of(mesh.degree(axes) / cut->parts),
+            .axes = joint_axes(axes)};
 }
 
 /// The pipeline rank that writes the parameter. A parameter that embedding and head share may be on two.
@@ -80,41 +138,38 @@ constexpr int64_t kAlignmentBytes = 64;  // alignment of each slab in the copy: 
 
 }  // namespace
 
-std::vector<int> writer_grid(const MeshShape& mesh) {
-    std::vector<int> grid;
-    for (const layout::AxisSet axes : kGridAxes) grid.push_back(mesh.degree(axes));
-    return grid;
+checkpoint::SavePlan save_plan(std::vector<CutTensor> tensors, const MeshShape& mesh) {
+    if (!std::ranges::all_of(tensors, is_dense)) return {grid_of(kJointGrid, mesh), std::move(tensors)};
+    for (CutTensor& tensor : tensors)
+        for (GridCut& cut : tensor.cuts) cut.axes.clear();
+    return {grid_of(kDenseGrid, mesh), std::move(tensors)};
 }
 
-int writer_of(const MeshShape& mesh, const layout::Coordinates& coordinates) {
-    int writer = 0;
-    for (const layout::AxisSet axes : kGridAxes)
-        writer = writer * mesh.degree(axes) + mesh.index(coordinates, axes);
-    return writer;
+int writer_of(const checkpoint::SavePlan& plan, const MeshShape& mesh,
+              const layout::Coordinates& coordinates) {
+    const auto number_in = [&](const auto& grid_axes) {
+        int writer = 0;
+        for (const AxisSet axes : grid_axes)
+            writer = writer * mesh.degree(axes) + mesh.index(coordinates, axes);
+        return writer;
+    };
+    return plan.names_axes() ? number_in(kJointGrid) : number_in(kDenseGrid);
 }
 
 CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const ParamSpec& spec, const MeshShape& mesh) {
-    const auto is_over = [&](const layout::Cut& cut, layout::AxisSet axes) {
-        return mesh.used(cut.axes) == mesh.used(axes);
-    };
-    const auto is_known = [&](const layout::Cut& cut) {
-        return is_over(cut, Axis::Tensor) || is_over(cut, parallel::kDenseShards);
-    };
-    const bool in_order =
-        spec.cuts.size() < 2 || (spec.cuts.size() == 2 && is_over(spec.cuts[1], parallel::kDenseShards));
-    ARGOSY_CHECK(in_order && std::ranges::all_of(spec.cuts, is_known),
-                 "{} is cut over axes that the grid of a save does not have", spec.name);
     Choice choice(tensor.name);
-    CutTensor result{.info = tensor, .cuts = {{.first = pipeline_rank(spec, choice)}}};
-    result.cuts.push_back(cut_over(spec, Axis::Tensor, mesh, choice));
-    result.cuts.push_back(cut_over(spec, parallel::kDenseShards, mesh, choice));
-    result.cuts.push_back(cut_over_replicas(result, mesh.degree(Axis::Replicate), choice));
+    CutTensor result{.info = tensor,
+                     .cuts = {{.first = pipeline_rank(spec, choice), .axes = joint_axes(Axis::Pipeline)}}};
+    for (const AxisSet axes : sets_of(spec, mesh)) result.cuts.push_back(cut_over(spec, axes, mesh, choice));
+    GridCut replicas = cut_over_replicas(result, mesh.degree(Axis::Replicate), choice);
+    replicas.axes = joint_axes(Axis::Replicate);
+    result.cuts.push_back(std::move(replicas));
     return result;
 }
 
 std::vector<CutTensor> gather_tensors(const std::vector<CutTensor>& own, const MeshShape& mesh,
                                       comm::Communicator& control) {
-    const std::string own_plan = checkpoint::to_json(checkpoint::SavePlan{writer_grid(mesh), own});
+    const std::string own_plan = checkpoint::to_json(checkpoint::SavePlan{grid_of(kJointGrid, mesh), own});
     std::vector<CutTensor> all;
     std::set<std::string> names;
     for (int rank = 0; rank < mesh.degree(Axis::Pipeline); ++rank) {

@@ -25,20 +25,24 @@ namespace argosy::resume {
 /// tensor's name, writes the whole slab.
 inline constexpr int64_t kMinSlabBytes = 64 << 10;
 
-/// The grid of a save's writers. The grid has the axes pipeline, tensor, shard and context together, and
-/// replicate. A tensor is cut in this order, too, so that neighbours on the grid have neighbouring slabs.
-std::vector<int> writer_grid(const layout::MeshShape& mesh);
+/// The plan of a save of all tensors, as cut_tensor() cuts them. The grid has the axes pipeline, tensor,
+/// shard and context together, and replicate, and the plan has format 2.0, if every tensor is cut over these
+/// axes in this order, as in dense models. Otherwise the grid has the axes pipeline, shard, context, tensor
+/// and replicate, and cuts name several of them. Neighbours on the grid have neighbouring slabs.
+checkpoint::SavePlan save_plan(std::vector<checkpoint::CutTensor> tensors, const layout::MeshShape& mesh);
 
-/// The number of a rank among the writers of the grid.
-int writer_of(const layout::MeshShape& mesh, const layout::Coordinates& coordinates);
+/// The number of a rank among the writers of the plan, or among the ranks of another mesh than the plan's.
+int writer_of(const checkpoint::SavePlan& plan, const layout::MeshShape& mesh,
+              const layout::Coordinates& coordinates);
 
-/// Plans the cuts of `tensor`, which has the shape of the parameter `spec`.
+/// Plans the cuts of `tensor`, which has the shape of the parameter `spec`. The cuts name their axes.
+/// REQUIRES: the parameter's cuts are over shard, context and tensor, each axis in one cut.
 checkpoint::CutTensor cut_tensor(const checkpoint::TensorInfo& tensor, const layout::ParamSpec& spec,
                                  const layout::MeshShape& mesh);
 
 /// COLLECTIVE over `control`, which has the ranks of the mesh. Returns the tensors of all pipeline ranks;
-/// `own` are the tensors of this one. A tensor on two pipeline ranks is listed once. Costs one
-/// comm::broadcast_text() for each pipeline rank.
+/// `own` are the tensors of this one, with the cuts of cut_tensor(). A tensor on two pipeline ranks is listed
+/// once. Costs one comm::broadcast_text() for each pipeline rank.
 std::vector<checkpoint::CutTensor> gather_tensors(const std::vector<checkpoint::CutTensor>& own,
                                                   const layout::MeshShape& mesh, comm::Communicator& control);
 
