@@ -110,7 +110,7 @@ TEST(HuggingFaceConfig, AMissingNumberOfKeyHeadsIsNotANullOne) {
         int64_t missing;
     };
     for (const auto& [type, missing] :
-         {Case{"llama", 64}, {"mistral", 8}, {"qwen2", 32}, {"qwen3", 32}, {"olmo2", 64}}) {
+         {Case{"llama", 64}, {"mistral", 8}, {"qwen2", 32}, {"qwen3", 32}, {"olmo2", 64}, {"qwen3_moe", 4}}) {
         json config = llama_8b();
         config["model_type"] = type;
         config["num_attention_heads"] = 64;
@@ -166,8 +166,7 @@ TEST(HuggingFaceConfig, RefusesWithFileKeyAndValue) {
         {{{"attention_dropout", 0.1}}, {"\"attention_dropout\" is 0.1", "model.accept_config_keys"}},
         {{{"num_local_experts", 8}}, {"\"num_local_experts\" is 8", "only 0"}},
         {{{"num_experts", 60}}, {"\"num_experts\" is 60"}},
-        {{{"model_type", "mixtral"}}, {"\"mixtral\""}},
-        {{{"model_type", "qwen3_moe"}}, {"\"qwen3_moe\""}},
+        {{{"model_type", "deepseek_v3"}}, {"\"deepseek_v3\""}},
         {{{"model_type", "mistral"}, {"sliding_window", 0}}, {"\"sliding_window\" is 0"}},
         {{{"model_type", "mistral"}, {"attention_bias", true}}, {"\"attention_bias\" is true"}},
         {{{"model_type", "mistral"}, {"layer_types", {"full_attention"}}}, {"only \"sliding_attention\""}},
@@ -543,7 +542,7 @@ std::vector<ModelSpec> every_preset() {
 
 TEST(HuggingFaceConfig, AWrittenConfigReadsBack) {
     std::vector<ModelSpec> specs = every_preset();
-    EXPECT_EQ(specs.size(), 45u);
+    EXPECT_EQ(specs.size(), 49u);
     ModelSpec linear = specs[0], yarn = specs[0];
     linear.rope_scaling = {.type = RopeScaling::Type::Linear, .factor = 2.5};
     linear.qkv_bias = linear.output_bias = linear.mlp_bias = true;

@@ -17,18 +17,33 @@ struct Published {
 };
 // The exact numbers of parameters of the published checkpoints (8.03B, 70.6B, 494M ...).
 constexpr Published kPublished[] = {
-    {"llama3", "1B", 1'235'814'400},       {"llama3", "3B", 3'212'749'824},
-    {"llama3", "8B", 8'030'261'248},       {"llama3", "70B", 70'553'706'496},
-    {"llama3", "405B", 405'853'388'800},   {"qwen2", "0.5B", 494'032'768},
-    {"qwen2", "1.5B", 1'543'714'304},      {"qwen2", "3B", 3'085'938'688},
-    {"qwen2", "7B", 7'615'616'512},        {"qwen2", "14B", 14'770'033'664},
-    {"qwen3", "0.6B", 596'049'920},        {"qwen3", "1.7B", 1'720'574'976},
-    {"qwen3", "4B", 4'022'468'096},        {"qwen3", "8B", 8'190'735'360},
-    {"qwen3", "14B", 14'768'307'200},      {"qwen3", "32B", 32'762'123'264},
-    {"llama2", "7B", 6'738'415'616},       {"llama2", "13B", 13'015'864'320},
-    {"llama2", "70B", 68'976'648'192},     {"tinyllama", "1.1B", 1'100'048'384},
-    {"llama3", "8B-8k", 8'030'261'248},    {"phi3", "mini-4k", 3'821'079'552},
-    {"phi3", "medium-4k", 13'960'238'080}, {"phi3", "4", 14'659'507'200},
+    {"llama3", "1B", 1'235'814'400},
+    {"llama3", "3B", 3'212'749'824},
+    {"llama3", "8B", 8'030'261'248},
+    {"llama3", "70B", 70'553'706'496},
+    {"llama3", "405B", 405'853'388'800},
+    {"qwen2", "0.5B", 494'032'768},
+    {"qwen2", "1.5B", 1'543'714'304},
+    {"qwen2", "3B", 3'085'938'688},
+    {"qwen2", "7B", 7'615'616'512},
+    {"qwen2", "14B", 14'770'033'664},
+    {"qwen3", "0.6B", 596'049'920},
+    {"qwen3", "1.7B", 1'720'574'976},
+    {"qwen3", "4B", 4'022'468'096},
+    {"qwen3", "8B", 8'190'735'360},
+    {"qwen3", "14B", 14'768'307'200},
+    {"qwen3", "32B", 32'762'123'264},
+    {"llama2", "7B", 6'738'415'616},
+    {"llama2", "13B", 13'015'864'320},
+    {"llama2", "70B", 68'976'648'192},
+    {"tinyllama", "1.1B", 1'100'048'384},
+    {"llama3", "8B-8k", 8'030'261'248},
+    {"phi3", "mini-4k", 3'821'079'552},
+    {"phi3", "medium-4k", 13'960'238'080},
+    {"phi3", "4", 14'659'507'200},
+    {"mixtral", "8x7B", 46'702'792'704},
+    {"qwen3_moe", "30B-A3B", 30'532'122'624},
+    {"qwen3_moe", "235B-A22B", 235'093'634'560},
 };
 
 TEST(Preset, HasThePublishedNumberOfParameters) {
@@ -36,6 +51,28 @@ TEST(Preset, HasThePublishedNumberOfParameters) {
         const ModelSpec spec = preset(model.name, model.flavor);
         EXPECT_EQ(num_parameters(spec), model.num_parameters) << model.name << " " << model.flavor;
     }
+}
+
+/// The parameters by which a token is multiplied, and its row of the table.
+double active_parameters(const ModelSpec& spec) {
+    double count = static_cast<double>(spec.dim);
+    for (const auto& unit : unit_parameters(spec)) {
+        for (const Parameter& each : unit)
+            count += each.multiplied * static_cast<double>(layout::num_elements(each.spec.shape));
+    }
+    return count;
+}
+
+// The published figures, 12.9, 3.3 and 22.2 billion, count the whole table of the embedding.
+TEST(Preset, HasThePublishedNumberOfActiveParameters) {
+    const auto in_billions = [](const char* name, const char* flavor) {
+        const ModelSpec spec = preset(name, flavor);
+        const auto table = static_cast<double>((spec.vocab_size - 1) * spec.dim);
+        return (active_parameters(spec) + table) / 1e9;
+    };
+    EXPECT_NEAR(in_billions("mixtral", "8x7B"), 12.88, 0.005);
+    EXPECT_NEAR(in_billions("qwen3_moe", "30B-A3B"), 3.35, 0.005);
+    EXPECT_NEAR(in_billions("qwen3_moe", "235B-A22B"), 22.19, 0.005);
 }
 
 TEST(Preset, OwnSizes) {

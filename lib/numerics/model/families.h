@@ -17,6 +17,9 @@ enum class Has {
     Perhaps,
 };
 
+/// Whose keys say what experts there are: all layers of Mixtral have them, Qwen's choose layers.
+enum class ExpertKeys { None, Mixtral, Qwen };
+
 struct Family {
     const char *name, *model_type, *architecture;
     const char* other_keys = "";  // keys of the family's configuration that not every family has
@@ -27,6 +30,7 @@ struct Family {
     bool is_gemma = false;          // the settings that no other family has
     bool is_phi = false;            // likewise: rotates part of a head, by Longrope
     int64_t full_layer_period = 0;  // of a model with the window; above 0: the file may list types of layers
+    ExpertKeys experts = ExpertKeys::None;
     // Defaults.
     int64_t max_context = 2048;
     int64_t num_kv_heads = 0;  // if the key is missing; null, or a 0 here: as many as query heads
@@ -109,6 +113,30 @@ inline constexpr Family kFamilies[] = {
      .max_context = 4096,
      .norm_eps = 1e-5,
      .sliding_window = std::nullopt},
+    {.name = "mixtral",
+     .model_type = "mixtral",
+     .architecture = "MixtralForCausalLM",
+     .other_keys = " num_experts_per_tok output_router_logits router_aux_loss_coef router_jitter_noise "
+                   "sliding_window",
+     .qkv_bias = Has::Never,
+     .output_bias = Has::Never,
+     .window = Has::Perhaps,
+     .experts = ExpertKeys::Mixtral,
+     .max_context = 131072,
+     .num_kv_heads = 8,
+     .norm_eps = 1e-5,
+     .rope_theta = 1e6,
+     .sliding_window = std::nullopt},
+    {.name = "qwen3_moe",
+     .model_type = "qwen3_moe",
+     .architecture = "Qwen3MoeForCausalLM",
+     .other_keys = " decoder_sparse_step max_window_layers mlp_only_layers moe_intermediate_size "
+                   "norm_topk_prob num_experts_per_tok output_router_logits router_aux_loss_coef "
+                   "sliding_window",
+     .qk_norm = QkNorm::Heads,
+     .experts = ExpertKeys::Qwen,
+     .max_context = 32768,
+     .num_kv_heads = 4},
 };
 
 /// A model of the family with its settings and defaults, without sizes.
@@ -126,6 +154,11 @@ inline ModelSpec model_of(const Family& family) {
     spec.activation = ops::Activation::GeluTanh;
     spec.query_scalar = 256;
     return spec;
+}
+
+/// The key of the number of experts. REQUIRES: the family has experts.
+inline const char* num_experts_key(const Family& family) {
+    return family.experts == ExpertKeys::Qwen ? "num_experts" : "num_local_experts";
 }
 
 /// transformers' rule for the attention factor of Longrope.

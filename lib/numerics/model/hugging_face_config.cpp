@@ -171,14 +171,68 @@ void read_gemma(const JsonField& config, ModelSpec& spec) {
         require(config[key], nullptr);
 }
 
+/// In ascending order.
+std::vector<int64_t> dense_layers(const JsonField& field, int64_t num_layers) {
+    std::vector<int64_t> layers;
+    if (field.is_null()) return layers;
+    for (const JsonField& entry : field.list()) layers.push_back(entry.whole<int64_t>(0, num_layers - 1));
+    std::ranges::sort(layers);
+    const auto twice = std::ranges::adjacent_find(layers);
+    if (twice != layers.end()) field.refuse(fmt::format("has layer {} twice", *twice));
+    return layers;
+}
+
+void refuse_router_settings(const JsonField& config) {
+    const JsonField noise = config["router_jitter_noise"], adds_loss = config["output_router_logits"];
+    if (noise.number(0) != 0)
+        noise.refuse("is " + noise.shown() + ", but only 0.0, a router without noise, is supported");
+    if (!adds_loss.boolean(false)) return;
+    adds_loss.refuse(
+        "is true, but only false is supported: transformers would add a loss of the routers of all layers "
+        "together, and with pipeline parallelism these layers are on several ranks; the weights and the "
+        "logits are the same without it");
+}
+
+void read_experts(const JsonField& config, const Family& family, ModelSpec& spec) {
+    const bool is_qwen = family.experts == ExpertKeys::Qwen;
+    const JsonField count = config[num_experts_key(family)], per_token = config["num_experts_per_tok"];
+    ExpertSpec experts;
+    ops::Router& router = experts.router;
+    router.num_experts = count.whole<int64_t>(is_qwen ? 0 : 1, kMaxWidth, is_qwen ? 128 : 8);
+    refuse_router_settings(config);
+    if (router.num_experts == 0) return;
+    router.top_k = size_of(per_token, kMaxWidth, is_qwen ? 8 : 2);
+    if (router.top_k > router.num_experts) {
+        throw UserError("{}: \"num_experts_per_tok\" is {}, but \"{}\" is {}", config.file(), router.top_k,
+                        num_experts_key(family), router.num_experts);
+    }
+    experts.hidden_dim = spec.hidden_dim;
+    if (is_qwen) {
+        experts.hidden_dim = size_of(config["moe_intermediate_size"], kMaxWidth, 768);
+        router.normalize = config["norm_topk_prob"].boolean(false);
+        experts.period = size_of(config["decoder_sparse_step"], kMaxLayers, 1);
+        experts.dense_layers = dense_layers(config["mlp_only_layers"], spec.num_layers);
+    }
+    if (router.num_experts > kMaxWidth / experts.hidden_dim) {
+        throw UserError("{}: \"{}\", {}, times the width of an expert, {}, is more than {}", config.file(),
+                        num_experts_key(family), router.num_experts, experts.hidden_dim, kMaxWidth);
+    }
+    spec.experts = experts;
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+        if (layer_spec(spec, layer).has_experts) return;
+    spec.experts.reset();
+}
+
 void refuse_unsupported(const JsonField& config, const Family& family, const ModelSpec& spec) {
     require(config["hidden_act"], family.is_gemma ? kGelu : "silu");
-    // Qwen's layers from max_window_layers on, by default 28, have the window.
-    const int64_t full =
-        spec.name.starts_with("qwen") ? config["max_window_layers"].whole<int64_t>(0, kMaxTokens, 28) : 0;
+    // Layers of Qwen 2 and 3 from max_window_layers on, by default 28, have the window.
+    const bool has_full_layers = spec.name == "qwen2" || spec.name == "qwen3";
+    const int64_t full = has_full_layers ? config["max_window_layers"].whole<int64_t>(0, kMaxTokens, 28) : 0;
     if (full < spec.num_layers) require(config["use_sliding_window"], false);
-    for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"})
-        require(config[key], 0);  // a mixture of experts
+    for (const std::string key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+        const bool is_read = family.experts != ExpertKeys::None && key == num_experts_key(family);
+        if (!is_read) require(config[key], 0);
+    }
     for (const char* key : {"is_encoder_decoder", "add_cross_attention"}) require(config[key], false);
     const JsonField pruned = config["pruned_heads"];
     if (!pruned.is_null() && !pruned.members().empty())
@@ -212,6 +266,7 @@ ModelSpec from_json(const JsonField& config, const AcceptedKeys& accepted) {
     spec.tied_embeddings = config["tie_word_embeddings"].boolean(spec.tied_embeddings);
     read_biases(config, family, spec);
     if (family.is_gemma) read_gemma(config, spec);
+    if (family.experts != ExpertKeys::None) read_experts(config, family, spec);
     read_window(config, family, spec);
     read_rope(config, family, accepted, spec);
     refuse_unsupported(config, family, spec);

@@ -107,6 +107,19 @@ void write_layers(const ModelSpec& spec, const Family& family, json& config) {
         config["layer_types"].push_back(layer_spec(spec, layer).window ? kWindowed : kFull);
 }
 
+void write_experts(const ModelSpec& spec, const Family& family, json& config) {
+    if (family.experts == ExpertKeys::None) return;
+    const ExpertSpec experts = spec.experts.value_or(ExpertSpec{});
+    config[num_experts_key(family)] = experts.router.num_experts;
+    if (!spec.experts) return;
+    config["num_experts_per_tok"] = experts.router.top_k;
+    if (family.experts == ExpertKeys::Mixtral) return;
+    config["moe_intermediate_size"] = experts.hidden_dim;
+    config["norm_topk_prob"] = experts.router.normalize;
+    config["decoder_sparse_step"] = experts.period;
+    config["mlp_only_layers"] = experts.dense_layers;
+}
+
 }  // namespace
 
 std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype) {
@@ -133,6 +146,7 @@ std::string hugging_face_config(const ModelSpec& spec, const std::string& dtype)
                    // The embedding of a padding token gets no gradient there, and families have defaults.
                    {"pad_token_id", nullptr}};
     write_layers(spec, family, config);
+    write_experts(spec, family, config);
     write_rope(spec, family, config);
     if (!dtype.empty()) config["dtype"] = config["torch_dtype"] = dtype;
     const std::string text = config.dump(2) + "\n";

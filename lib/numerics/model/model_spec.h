@@ -46,7 +46,7 @@ struct ExpertSpec {
 };
 
 struct ModelSpec {
-    std::string name;  // architecture: llama3, mistral, qwen2, qwen3, olmo2, olmo3, gemma3, phi3
+    std::string name;  // architecture: the name of a family (families.h)
     int64_t vocab_size = 0, dim = 0, num_layers = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0,
             hidden_dim = 0;
     double norm_eps = 1e-5, rope_theta = 500000;
@@ -69,7 +69,7 @@ struct ModelSpec {
     /// alike.
     std::optional<double> window_rope_theta;
 
-    std::optional<ExpertSpec> experts;  // none: all layers have one MLP
+    std::optional<ExpertSpec> experts;  // of one layer at least; none: all layers have one MLP
 
     /// Hugging Face's max_position_embeddings: the maximum sequence length that the weights support. No layer
     /// reads the value.

@@ -116,13 +116,26 @@ ModelSpec qwen(const char* name, const Sizes& sizes, bool tied, double norm_eps 
     spec.norm_eps = norm_eps;
     spec.rope_theta = 1e6;
     spec.tied_embeddings = tied;
-    spec.max_context = spec.name == "qwen3" ? 40960 : 32768;
+    spec.max_context = spec.name == "qwen2" ? 32768 : 40960;
     return spec;
 }
 
-// Published models, except for debugmodel and for 256x6x16 and 4096x12x32 (dim x layers x heads). llama2
-// 271M, 1B and 26B are sizes of TorchTitan; tinyllama 300M is MicroLlama. 8B-8k and 70B-8k are the first
-// Llama 3, without scaled frequencies.
+ModelSpec mixtral(const Sizes& sizes, int64_t num_experts, int64_t max_context) {
+    ModelSpec spec = with_sizes("mixtral", sizes);
+    spec.experts = {.router = {.num_experts = num_experts, .top_k = 2}, .hidden_dim = spec.hidden_dim};
+    spec.max_context = max_context;
+    return spec;
+}
+
+ModelSpec qwen3_moe(const Sizes& sizes, const ops::Router& router, int64_t expert_hidden_dim) {
+    ModelSpec spec = qwen("qwen3_moe", sizes, /*tied=*/false);
+    spec.experts = {.router = router, .hidden_dim = expert_hidden_dim};
+    return spec;
+}
+
+// Published models, except for both debugmodels and for 256x6x16 and 4096x12x32 (dim x layers x heads).
+// llama2 271M, 1B and 26B are sizes of TorchTitan; tinyllama 300M is MicroLlama. 8B-8k and 70B-8k are the
+// first Llama 3, without scaled frequencies.
 const Preset kPresets[] = {
     {"llama3", "debugmodel", llama3({512, 128, 4, 4, 2, 32, 352}, std::nullopt)},
     {"llama3", "256x6x16", llama3({32000, 256, 6, 16, 16, 16, 768}, std::nullopt)},
@@ -170,6 +183,10 @@ const Preset kPresets[] = {
     {"phi3", "mini-4k", phi3({32064, 3072, 32, 32, 32, 96, 8192}, 1e4, 4096, 2047)},
     {"phi3", "medium-4k", phi3({32064, 5120, 40, 40, 10, 128, 17920}, 1e4, 4096, 2047)},
     {"phi3", "4", phi3({100352, 5120, 40, 40, 10, 128, 17920}, 250000, 16384)},
+    {"mixtral", "8x7B", mixtral({32000, 4096, 32, 32, 8, 128, 14336}, 8, 32768)},
+    {"qwen3_moe", "debugmodel", qwen3_moe({512, 128, 4, 4, 2, 32, 352}, {8, 2}, 96)},
+    {"qwen3_moe", "30B-A3B", qwen3_moe({kQwenVocabulary, 2048, 48, 32, 4, 128, 6144}, {128, 8}, 768)},
+    {"qwen3_moe", "235B-A22B", qwen3_moe({kQwenVocabulary, 4096, 94, 64, 4, 128, 12288}, {128, 8}, 1536)},
 };
 
 std::string known_presets() {
