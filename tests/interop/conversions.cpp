@@ -64,6 +64,12 @@ model::ModelSpec tiny_spec(const std::string& name) {
     spec.qkv_bias = name == "qwen2";
     if (name == "qwen3") spec.qk_norm = model::QkNorm::Heads;
     if (name == "phi3") spec.rotary_dim = 6;
+    if (name == "mixtral")
+        spec.experts = {.router = {.num_experts = 11, .top_k = 2}, .hidden_dim = spec.hidden_dim};
+    if (name == "qwen3_moe") {
+        spec.qk_norm = model::QkNorm::Heads;
+        spec.experts = {.router = {.num_experts = 3, .top_k = 1}, .hidden_dim = 7, .dense_layers = {0}};
+    }
     if (name == "llama_tied") spec.rope_scaling = model::RopeScaling{.factor = 32};
     return spec;
 }
@@ -101,7 +107,8 @@ std::vector<TensorInfo> hugging_face_tensors(const model::ModelSpec& spec, Eleme
     std::vector<TensorInfo> tensors;
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
         const HuggingFacePlace place = hugging_face_place(parameter, spec);
-        if (place.first_row == 0) tensors.push_back({place.name, type, place.shape});
+        if (place.first_row > 0) continue;
+        for (const std::string& name : place.names) tensors.push_back({name, type, place.shape});
     }
     return tensors;
 }

@@ -232,6 +232,21 @@ TEST(Convert, LargeModelsAreSplitOverFiles) {
               read_file(folder / "one" / "model.safetensors"));
 }
 
+TEST(Convert, ExpertsOfALayerMayBeInSeveralFiles) {
+    const ScratchFolder folder;
+    write_hugging_face(folder / "one", tiny_spec("mixtral"));
+    // Each of the 66 matrices has 1924 bytes: three of them fit in a file.
+    convert_to(folder / "one", folder / "many", {.to = Form::HuggingFace, .max_file_bytes = 6000});
+    const auto index = nlohmann::json::parse(read_file(folder / "many" / "model.safetensors.index.json"));
+    const std::string first = "model.layers.0.block_sparse_moe.experts.0.w1.weight",
+                      last = "model.layers.0.block_sparse_moe.experts.10.w1.weight";
+    EXPECT_NE(index["weight_map"].at(first), index["weight_map"].at(last));
+    convert_to(folder / "many", folder / "sharded", {.to = Form::Sharded, .num_shards = 5});
+    convert_to(folder / "sharded", folder / "one again", {.to = Form::HuggingFace});
+    EXPECT_EQ(read_file(folder / "one again" / "model.safetensors"),
+              read_file(folder / "one" / "model.safetensors"));
+}
+
 TEST(Convert, WhatTheSourcesConfigSaysBesideTheArchitectureGoesAlong) {
     const ScratchFolder folder;
     write_hugging_face(folder / "in", tiny_spec("qwen3"));

@@ -1,6 +1,7 @@
 #include "interop/names.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +50,7 @@ TEST(Names, AreHuggingFaces) {
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
         if (parameter.name.starts_with("layers.") && !parameter.name.starts_with("layers.11.")) continue;
         ours.push_back(parameter.name);
-        names.push_back(hugging_face_place(parameter, spec).name);
+        names.push_back(hugging_face_place(parameter, spec).names.at(0));
     }
     const std::string layer = "model.layers.11.";
     EXPECT_EQ(names, (std::vector<std::string>{"model.embed_tokens.weight",
@@ -83,9 +84,9 @@ TEST(Names, RowsOfFusedMatrices) {
     std::vector<std::string> places;
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
         const HuggingFacePlace place = hugging_face_place(parameter, spec);
-        if (!place.name.starts_with("model.layers.1.") || place.shape == parameter.shape) continue;
+        if (!place.names[0].starts_with("model.layers.1.") || place.shape == parameter.shape) continue;
         EXPECT_EQ(place.shape[1], parameter.shape[1]);
-        places.push_back(fmt::format("{} [{}, {} of {})", place.name.substr(15), place.first_row,
+        places.push_back(fmt::format("{} [{}, {} of {})", place.names[0].substr(15), place.first_row,
                                      place.first_row + parameter.shape[0], place.shape[0]));
     }
     EXPECT_EQ(places,
@@ -101,6 +102,75 @@ TEST(Names, RowsOfFusedMatrices) {
     EXPECT_ERROR(open(tensors, spec), UserError,
                  "model.layers.0.self_attn.qkv_proj.weight has shape [60, 26], expected [100, 26]",
                  "model.layers.1.mlp.gate_up_proj.weight is missing");
+}
+
+TEST(Names, OfEachExpert) {
+    const auto places = [](const char* name) {
+        std::vector<std::string> found;
+        const auto spec = tiny_spec(name);
+        for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
+            if (!parameter.name.starts_with("layers.1.moe.")) continue;
+            const HuggingFacePlace place = hugging_face_place(parameter, spec);
+            found.push_back(fmt::format("{}: {} ... {} [{}]", parameter.name.substr(13), place.names.front(),
+                                        place.names.back(), fmt::join(place.shape, ", ")));
+            EXPECT_EQ(place.shape[0] * std::ssize(place.names), parameter.shape[0]);
+        }
+        return found;
+    };
+    const std::string theirs = "model.layers.1.block_sparse_moe.", of = theirs + "experts.";
+    EXPECT_EQ(places("mixtral"),
+              (std::vector<std::string>{
+                  "router.weight: " + theirs + "gate.weight ... " + theirs + "gate.weight [11, 26]",
+                  "experts.w1.weight: " + of + "0.w1.weight ... " + of + "10.w1.weight [37, 26]",
+                  "experts.w3.weight: " + of + "0.w3.weight ... " + of + "10.w3.weight [37, 26]",
+                  "experts.w2.weight: " + of + "0.w2.weight ... " + of + "10.w2.weight [26, 37]"}));
+    EXPECT_EQ(places("qwen3_moe")[0],
+              "router.weight: model.layers.1.mlp.gate.weight ... "
+              "model.layers.1.mlp.gate.weight [3, 26]");
+    EXPECT_EQ(places("qwen3_moe")[1],
+              "experts.w1.weight: model.layers.1.mlp.experts.0.gate_proj.weight ... "
+              "model.layers.1.mlp.experts.2.gate_proj.weight [7, 26]");
+    EXPECT_EQ(places("qwen3_moe")[3],
+              "experts.w2.weight: model.layers.1.mlp.experts.0.down_proj.weight ... "
+              "model.layers.1.mlp.experts.2.down_proj.weight [26, 7]");
+}
+
+TEST(Names, FaultsOfExpertsAreListed) {
+    const auto spec = tiny_spec("qwen3_moe");
+    const std::string of = "model.layers.1.mlp.experts.";
+    auto tensors = theirs(spec);
+    const auto find = [&](const std::string& name) {
+        return std::ranges::find(tensors, name, &TensorInfo::name);
+    };
+    find(of + "1.up_proj.weight")->shape = {21, 26};
+    find(of + "2.down_proj.weight")->type = ElementType::BFloat16;
+    tensors.erase(find(of + "0.gate_proj.weight"));
+    tensors.push_back({of + "3.gate_proj.weight", ElementType::Float32, {7, 26}});
+    tensors.push_back({"model.layers.0.mlp.gate.weight", ElementType::Float32, {3, 26}});
+    EXPECT_ERROR(
+        open(tensors, spec), UserError, of + "0.gate_proj.weight is missing",
+        of + "1.up_proj.weight has shape [21, 26], expected [7, 26]",
+        of + "2.down_proj.weight has elements of type bf16, but " + of + "0.down_proj.weight of type f32",
+        "\"" + of + "3.gate_proj.weight\" is not a tensor of the model",
+        "\"model.layers.0.mlp.gate.weight\" is not a tensor of the model");
+}
+
+/// Slabs that begin and end inside of experts.
+TEST(Names, RowsOfSeveralExperts) {
+    const auto spec = tiny_spec("qwen3_moe");
+    const auto renamed = open(theirs(spec), spec, "model.layers.1.mlp.experts.1.gate_proj.weight");
+    const TensorInfo& stack = renamed->at("model/layers.1.moe.experts.w1.weight");
+    ASSERT_EQ(stack.shape, (std::vector<int64_t>{21, 26}));
+    for (int64_t begin = 0; begin < 21; ++begin) {
+        for (int64_t size = 0; begin + size <= 21; ++size) {
+            const layout::Slab slab{{begin, 3}, {size, 2}};
+            std::vector<std::byte> found(slab.num_elements() * 4), expected;
+            renamed->read(stack, slab, found);
+            for (int64_t row = begin; row < begin + size; ++row)
+                expected.insert(expected.end(), 8, static_cast<std::byte>(row >= 7 && row < 14));
+            ASSERT_EQ(found, expected) << begin << " " << size;
+        }
+    }
 }
 
 TEST(Names, EveryModelIsRenamedWhole) {

@@ -144,14 +144,17 @@ class HuggingFaceTarget : public Target {
             const std::string name = to.name.substr(std::string(kModelPrefix).size());
             const HuggingFacePlace place =
                 hugging_face_place({.name = name, .shape = to.shape}, options.source.spec);
-            const auto [entry, is_new] = known.emplace(place.name, tensors.size());
-            if (is_new) tensors.push_back({place.name, to.type, place.shape});
-            const TensorInfo& theirs = tensors[entry->second];
-            if (theirs.type != to.type) {
-                throw UserError("{} gets parts in {} and in {}; choose one type with --dtype", place.name,
-                                theirs.type_name(), to.type_name());
+            const auto [entry, is_new] = known.emplace(place.names[0], tensors.size());
+            for (const std::string& their_name : place.names)
+                if (is_new) tensors.push_back({their_name, to.type, place.shape});
+            const TensorInfo& first = tensors[entry->second];
+            if (first.type != to.type) {
+                throw UserError("{} gets parts in {} and in {}; choose one type with --dtype", first.name,
+                                first.type_name(), to.type_name());
             }
-            parts_.push_back({entry->second, place.first_row * (theirs.num_bytes() / theirs.shape[0])});
+            parts_.push_back({.first_tensor = entry->second,
+                              .tensor_bytes = first.num_bytes(),
+                              .next_byte = place.first_row * (first.num_bytes() / first.shape[0])});
         }
         make_folders(folder_);
         write_text(folder_ / "config.json", config_text(options));
@@ -161,9 +164,14 @@ class HuggingFaceTarget : public Target {
 
     void append(size_t conversion, std::span<const std::byte> bytes) override {
         Part& part = parts_[conversion];
-        const Tensor& tensor = tensors_[part.tensor];
-        files_[tensor.file].write(tensor.index, part.next_byte, bytes);
-        part.next_byte += std::ssize(bytes);
+        while (!bytes.empty()) {
+            const Tensor& tensor = tensors_[part.first_tensor + part.next_byte / part.tensor_bytes];
+            const int64_t from = part.next_byte % part.tensor_bytes;
+            const auto fitting = bytes.first(std::min(std::ssize(bytes), part.tensor_bytes - from));
+            files_[tensor.file].write(tensor.index, from, fitting);
+            part.next_byte += std::ssize(fitting);
+            bytes = bytes.subspan(fitting.size());
+        }
     }
 
     fs::path finish() override {
@@ -176,10 +184,10 @@ class HuggingFaceTarget : public Target {
     struct Tensor {
         size_t file, index;  // index among the file's tensors
     };
-    /// The rows of a tensor that one conversion writes.
+    /// The rows that one conversion writes, of a tensor or of several with equally many bytes.
     struct Part {
-        size_t tensor;
-        int64_t next_byte;
+        size_t first_tensor;
+        int64_t tensor_bytes, next_byte;  // among the bytes of all
     };
 
     void write_assets(const ModelSource& source) const {

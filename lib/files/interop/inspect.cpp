@@ -41,6 +41,13 @@ std::string check_text(const ModelSource& source, const TensorInfo& tensor) {
 
 std::string line(const char* what, const std::string& text) { return fmt::format("{:<12} {}\n", what, text); }
 
+std::string experts_text(const model::ModelSpec& spec) {
+    if (!spec.experts) return "";
+    const ops::Router& router = spec.experts->router;
+    return fmt::format(", {} of {} experts with hidden {}", router.top_k, router.num_experts,
+                       spec.experts->hidden_dim);
+}
+
 std::string heading(const ModelSource& source) {
     const Size weights = size_of(source, true), state = size_of(source, false);
     std::string text = line("form", name(source.form)) + line("path", source.path.string());
@@ -52,9 +59,10 @@ std::string heading(const ModelSource& source) {
     const model::ModelSpec& spec = source.spec;
     text += line(
         "model",
-        fmt::format("{}: {} layers, {} wide, {} heads ({} key/value) of {}, hidden {}, vocabulary {}{}",
+        fmt::format("{}: {} layers, {} wide, {} heads ({} key/value) of {}, hidden {}, vocabulary {}{}{}",
                     spec.name, spec.num_layers, spec.dim, spec.num_heads, spec.num_kv_heads, spec.head_dim,
-                    spec.hidden_dim, spec.vocab_size, spec.tied_embeddings ? ", tied embeddings" : ""));
+                    spec.hidden_dim, spec.vocab_size, spec.tied_embeddings ? ", tied embeddings" : "",
+                    experts_text(spec)));
     text += line("context", fmt::format("{} tokens (max_position_embeddings)", spec.max_context));
     text += line("weights", fmt::format("{} elements, {}", weights.elements, bytes_text(weights.bytes)));
     text += line("optimizer", state.elements == 0

@@ -23,7 +23,7 @@ using checkpoint::TensorSource;
 constexpr const char *kHead = "lm_head.weight", *kTable = "model.embed_tokens.weight";
 
 // The parts of a parameter's name that differ: this program's part, then Hugging Face's.
-constexpr std::array<std::pair<const char*, const char*>, 16> kParts = {{
+constexpr std::array<std::pair<const char*, const char*>, 18> kParts = {{
     {"tok_embeddings", "embed_tokens"},
     {"attention_norm", "input_layernorm"},
     {"attention", "self_attn"},
@@ -39,10 +39,14 @@ constexpr std::array<std::pair<const char*, const char*>, 16> kParts = {{
     {"w1", "gate_proj"},
     {"w2", "down_proj"},
     {"w3", "up_proj"},
+    {"moe", "mlp"},
+    {"router", "gate"},
     {"output", "lm_head"},
 }};
 
-std::string hugging_face_part(const std::string& part) {
+std::string hugging_face_part(const std::string& part, bool is_mixtral) {
+    if (is_mixtral && part == "moe") return "block_sparse_moe";
+    if (is_mixtral && (part == "w1" || part == "w2" || part == "w3")) return part;
     const auto* found = std::ranges::find_if(kParts, [&](const auto& pair) { return part == pair.first; });
     return found == kParts.end() ? part : found->second;
 }
@@ -92,13 +96,22 @@ void take_expected(std::map<std::string, const TensorInfo*>& there, const model:
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
         const HuggingFacePlace place = place_of(parameter);
         if (place.first_row > 0) continue;  // the parameter in the first row brings their tensor
-        const auto found = there.find(place.name);
-        if (found == there.end()) {
-            faults.add(place.name + " is missing");
-            continue;
+        const TensorInfo* first = nullptr;
+        for (const std::string& name : place.names) {
+            const auto found = there.find(name);
+            if (found == there.end()) {
+                faults.add(name + " is missing");
+                continue;
+            }
+            const TensorInfo& tensor = *found->second;
+            check_tensor(tensor, place.shape, faults);
+            if (!first) first = &tensor;
+            if (tensor.type != first->type) {
+                faults.add(fmt::format("{} has elements of type {}, but {} of type {}", name,
+                                       tensor.type_name(), first->name, first->type_name()));
+            }
+            there.erase(found);
         }
-        check_tensor(*found->second, place.shape, faults);
-        there.erase(found);
     }
 }
 
@@ -124,46 +137,74 @@ class RenamedSource : public TensorSource {
   public:
     RenamedSource(std::unique_ptr<TensorSource> tensors, const model::ModelSpec& spec)
         : inner_(std::move(tensors)) {
+        const auto there = by_name(*inner_);
         for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
             const HuggingFacePlace place = hugging_face_place(parameter, spec);
-            const TensorInfo& theirs = inner_->at(place.name);
-            tensors_.push_back({kModelPrefix + parameter.name, theirs.type, parameter.shape});
-            theirs_.emplace(tensors_.back().name, std::pair(&theirs, place.first_row));
+            Rows rows{.first = place.first_row};
+            for (const std::string& name : place.names) rows.tensors.push_back(there.at(name));
+            tensors_.push_back({kModelPrefix + parameter.name, rows.tensors[0]->type, parameter.shape});
+            rows_.emplace(tensors_.back().name, std::move(rows));
         }
     }
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }
     void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const override {
-        const auto& [theirs, first_row] = theirs_.find(tensor.name)->second;
-        layout::Slab rows = slab;
-        rows.offset[0] += first_row;
-        inner_->read(*theirs, rows, out);
+        const Rows& rows = rows_.find(tensor.name)->second;
+        const int64_t num_rows = rows.tensors[0]->shape[0], end = rows.first + slab.offset[0] + slab.size[0];
+        layout::Slab part = slab;
+        for (int64_t row = rows.first + slab.offset[0]; row < end; row += part.size[0]) {
+            part.offset[0] = row % num_rows;
+            part.size[0] = std::min(num_rows - part.offset[0], end - row);
+            const int64_t num_bytes = part.num_elements() * size_bytes(tensor.type);
+            inner_->read(*rows.tensors[row / num_rows], part, out.first(num_bytes));
+            out = out.subspan(num_bytes);
+        }
     }
     const std::string& place() const override { return inner_->place(); }
 
   private:
+    /// The tensors of a HuggingFacePlace.
+    struct Rows {
+        std::vector<const TensorInfo*> tensors = {};
+        int64_t first = 0;
+    };
+
     std::unique_ptr<TensorSource> inner_;
     std::vector<TensorInfo> tensors_;
-    std::map<std::string, std::pair<const TensorInfo*, int64_t>> theirs_;  // with the first row
+    std::map<std::string, Rows> rows_;
 };
 
 /// Converts "layers.0.attention.wq.weight" to "model.layers.0.self_attn.q_proj.weight".
-std::string hugging_face_name(const std::string& parameter) {
+std::string hugging_face_name(const std::string& parameter, bool is_mixtral) {
     std::string name, part;
     for (const char letter : parameter + ".") {
         if (letter != '.') {
             part += letter;
             continue;
         }
-        name += (name.empty() ? "" : ".") + hugging_face_part(part);
+        name += (name.empty() ? "" : ".") + hugging_face_part(part, is_mixtral);
         part.clear();
     }
     return name == kHead ? name : "model." + name;
 }
 
+/// Names a tensor for each expert: "a.experts.w1.weight" becomes "a.experts.0.w1.weight" and so on.
+HuggingFacePlace of_each_expert(HuggingFacePlace place, int64_t num_experts) {
+    const std::string stack = place.names[0], word = ".experts.";
+    const size_t number = stack.find(word) + word.size();
+    place.names.clear();
+    for (int64_t i = 0; i < num_experts; ++i)
+        place.names.push_back(fmt::format("{}{}.{}", stack.substr(0, number), i, stack.substr(number)));
+    place.shape[0] /= num_experts;
+    return place;
+}
+
 }  // namespace
 
 HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const model::ModelSpec& spec) {
-    HuggingFacePlace place{.name = hugging_face_name(parameter.name), .shape = parameter.shape};
+    HuggingFacePlace place{.names = {hugging_face_name(parameter.name, spec.name == "mixtral")},
+                           .shape = parameter.shape};
+    if (parameter.name.find(".experts.") != std::string::npos)
+        return of_each_expert(std::move(place), spec.experts->router.num_experts);
     if (spec.name != "phi3") return place;
     const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
     struct Part {
@@ -176,8 +217,9 @@ HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const mo
                           {"gate_proj.weight", "gate_up_proj.weight", 0, 2 * spec.hidden_dim},
                           {"up_proj.weight", "gate_up_proj.weight", spec.hidden_dim, 2 * spec.hidden_dim}};
     for (const auto& [name, fused, first_row, num_rows] : parts) {
-        if (!place.name.ends_with(name)) continue;
-        place.name.replace(place.name.size() - name.size(), name.size(), fused);
+        std::string& theirs = place.names[0];
+        if (!theirs.ends_with(name)) continue;
+        theirs.replace(theirs.size() - name.size(), name.size(), fused);
         place.first_row = first_row;
         place.shape[0] = num_rows;
         break;
@@ -192,7 +234,7 @@ void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec)
     take_expected(
         there, spec,
         [](const layout::ParamSpec& parameter) {
-            return HuggingFacePlace{.name = kModelPrefix + parameter.name, .shape = parameter.shape};
+            return HuggingFacePlace{.names = {kModelPrefix + parameter.name}, .shape = parameter.shape};
         },
         faults);
     for (const auto& [name, tensor] : there) faults.add(shown(name) + " is not a tensor of the model");

@@ -1,6 +1,6 @@
-// Maps this program's parameters to Hugging Face's, for every model family. Names differ, and Phi-3 stores
-// some matrices as the rows of one. Both sides store the elements of a weight in the same order, rotary pairs
-// too (ops/rope.h).
+// Maps this program's parameters to Hugging Face's, for every model family. Names differ, Phi-3 stores some
+// matrices as the rows of one, and each expert has tensors of its own. Both sides store the elements of a
+// weight in the same order, rotary pairs too (ops/rope.h).
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,12 @@ namespace argosy::interop {
 /// The prefix of the weights' names in a checkpoint.
 inline constexpr const char* kModelPrefix = "model/";
 
-/// The place of a parameter in files of Hugging Face.
+/// The place of a parameter in files of Hugging Face: rows of the tensors `names`, the rows of each below
+/// those of the one before.
 struct HuggingFacePlace {
-    std::string name;
-    int64_t first_row = 0;
-    std::vector<int64_t> shape;  // of their tensor, which may hold other parameters in its other rows
+    std::vector<std::string> names;
+    std::vector<int64_t> shape;  // of each tensor
+    int64_t first_row = 0;       // the parameter's, among the rows of all; other rows are other parameters'
 };
 /// The place of "layers.0.attention.wq.weight" is "model.layers.0.self_attn.q_proj.weight".
 HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const model::ModelSpec& spec);
@@ -31,7 +32,8 @@ HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const mo
 void check_weights(const checkpoint::TensorSource& checkpoint, const model::ModelSpec& spec);
 
 /// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing the tensors, if some
-/// are missing, unexpected, of other shapes, or not floating-point. Rotary tables are ignored. A tied model's
+/// are missing, unexpected, of other shapes, not floating-point, or of other types than the other tensors of
+/// their parameter. Rotary tables are ignored. A tied model's
 /// lm_head.weight is ignored if it equals the embedding table, element for element.
 std::unique_ptr<checkpoint::TensorSource> with_checkpoint_names(
     std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec);
