@@ -26,6 +26,12 @@ class Compare : public ::testing::TestWithParam<std::string> {
         return compare_logits({original, spec_}, {copy, spec_});
     }
 
+    /// A matrix of the second layer's MLP, or of its experts.
+    std::string of_mlp(const std::string& matrix) const {
+        const bool has_experts = model::layer_spec(spec_, 1).has_experts;
+        return (has_experts ? "layers.1.moe.experts." : "layers.1.feed_forward.") + matrix + ".weight";
+    }
+
     const Reference reference_{GetParam()};
     const model::ModelSpec spec_ = reference_.spec();
 };
@@ -79,7 +85,7 @@ TEST_P(Compare, MixedTypes) {
 /// bit in narrower types.
 TEST_P(Compare, OneChangedWeightIsLocated) {
     MemorySource changed = source();
-    changed["layers.1.feed_forward.w2.weight"].mutable_data_ptr<float>()[3] *= 1.001F;
+    changed[of_mlp("w2")].mutable_data_ptr<float>()[3] *= 1.001F;
     const LogitsComparison found = compare(source(), changed);
     EXPECT_FALSE(found.equal() || found.passed());
     EXPECT_EQ(found.first_different, "layers.1");
@@ -99,7 +105,7 @@ TEST_P(Compare, OneChangedWeightIsLocated) {
 TEST_P(Compare, ExchangedWeightsAreFound) {
     for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         MemorySource exchanged = source(type);
-        std::swap(exchanged["layers.1.feed_forward.w1.weight"], exchanged["layers.1.feed_forward.w3.weight"]);
+        std::swap(exchanged[of_mlp("w1")], exchanged[of_mlp("w3")]);
         const LogitsComparison found = compare(source(), exchanged);
         EXPECT_FALSE(found.passed()) << found.text();
         EXPECT_EQ(found.first_different, "layers.1");

@@ -51,7 +51,8 @@ class TransformersTest(unittest.TestCase):
                     "num_key_value_heads", "head_dim", "intermediate_size", "tie_word_embeddings", "rope_theta", "rope_scaling",
                     "attention_bias", "mlp_bias", "sliding_window", "layer_types",
                     "max_position_embeddings", "original_max_position_embeddings", "partial_rotary_factor",
-                    "query_pre_attn_scalar", "rope_local_base_freq")
+                    "query_pre_attn_scalar", "rope_local_base_freq", "num_local_experts", "num_experts", "num_experts_per_tok",
+                    "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers")
             (own / "config.json").write_text(json.dumps({key: config[key] for key in kept if key in config}))
             source = own
         convert(source, self.folder / f"{case}.s", "--to", "sharded", "--shards", 3)

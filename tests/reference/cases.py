@@ -1,10 +1,11 @@
 """The models of the reference, their batches, and Argosy's names for their parameters."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import (Gemma3TextConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, PretrainedConfig,
-                          Qwen2Config, Qwen3Config)
+from transformers import (Gemma3TextConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config,
+                          PretrainedConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 from initialisation import random_words
 
@@ -78,6 +79,23 @@ def all_cases():
             intermediate_size=46, max_position_embeddings=64, original_max_position_embeddings=16, rope_theta=500.0,
             partial_rotary_factor=0.75, sliding_window=6, pad_token_id=None,
             rope_scaling=dict(type="longrope", short_factor=[1.0, 1.1, 1.5], long_factor=[1.0, 1.7, 3.3]))),
+        Case("mixtral", sequence=19, seed=31, config=MixtralConfig(
+            vocab_size=71, hidden_size=28, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=8, intermediate_size=22, num_local_experts=5, num_experts_per_tok=2, max_position_embeddings=64,
+            rope_theta=500.0, sliding_window=6, pad_token_id=None, tie_word_embeddings=False)),
+        # The second and the last layer have experts, whose weights are not divided by their sum.
+        Case("qwen3_moe", sequence=17, seed=37, config=Qwen3MoeConfig(
+            vocab_size=61, hidden_size=26, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=8, intermediate_size=34, moe_intermediate_size=10, num_experts=7, num_experts_per_tok=3,
+            norm_topk_prob=False, decoder_sparse_step=2, max_position_embeddings=64, rope_theta=500.0,
+            pad_token_id=None, tie_word_embeddings=False)),
+        # The first and the third layer have them, and these weights are.
+        Case("qwen3_moe_norm", sequence=16, seed=41, config=Qwen3MoeConfig(
+            vocab_size=53, hidden_size=24, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=1,
+            head_dim=6, intermediate_size=30, moe_intermediate_size=14, num_experts=6, num_experts_per_tok=4,
+            norm_topk_prob=True, mlp_only_layers=[1], attention_bias=True, max_position_embeddings=64,
+            rope_theta=500.0, rope_scaling=dict(rope_type="linear", factor=2.0), pad_token_id=None,
+            tie_word_embeddings=True)),
     ]
 
 
@@ -109,8 +127,9 @@ POST_NORMS = {"post_attention_layernorm": "attention_post_norm", "pre_feedforwar
 
 
 def argosy_parts(hf_name, config, has_post_norms):
-    """Argosy's parameters in a tensor of transformers, and their rows there. Only names differ, but for Phi-3's fused matrices:
-    both keep the rows of wq and wk in the same order (rotary pairs i and i + half of what rotates)."""
+    """Argosy's parameters in a tensor of transformers, and their rows there. Only names differ, but for Phi-3's fused matrices,
+    and for experts, whose tensors are one parameter, one below the other: both keep the rows of wq and wk in the same order
+    (rotary pairs i and i + half of what rotates)."""
     heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     fused = {"qkv_proj": [("wq", heads * head_dim), ("wk", kv_heads * head_dim), ("wv", kv_heads * head_dim)],
@@ -127,4 +146,6 @@ def argosy_parts(hf_name, config, has_post_norms):
 
 def argosy_name(hf_name, has_post_norms):
     parts = ARGOSY_PARTS | (POST_NORMS if has_post_norms else {})
+    hf_name = re.sub(r"\.(mlp|block_sparse_moe)\.experts\.\d+\.", ".moe.experts.", hf_name)
+    hf_name = re.sub(r"\.(mlp|block_sparse_moe)\.gate\.", ".moe.router.", hf_name)
     return ".".join(parts.get(part, part) for part in hf_name.removeprefix("model.").split("."))

@@ -36,24 +36,38 @@ def build_model(case, dtype):
     config = case.config
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").to(dtype)
     with torch.no_grad():
-        for name, parameter, rows in argosy_parameters(model):
-            part = parameter[rows]
-            weight = initial_weight(name, part.shape, config.hidden_size, config.tie_word_embeddings, case.seed,
+        for name, parts in argosy_parameters(model).items():
+            views = [parameter[rows] for parameter, rows in parts]
+            shape = (sum(len(view) for view in views), *views[0].shape[1:])
+            weight = initial_weight(name, shape, config.hidden_size, config.tie_word_embeddings, case.seed,
                                     norms_add_one=config.model_type.startswith("gemma"))
-            part.copy_(torch.from_numpy(weight))
+            for view, values in zip(views, torch.from_numpy(weight).split([len(view) for view in views])):
+                view.copy_(values)
     return model
 
 
 def argosy_parameters(model):
+    """Argosy's parameters, each as the rows of transformers' that are its own rows, in order."""
     has_post_norms = any("post_feedforward_layernorm" in name for name, _ in model.named_parameters())
-    return [(own, parameter, rows) for name, parameter in model.named_parameters()
-            for own, rows in argosy_parts(name, model.config, has_post_norms)]
+    found = {}
+    for name, parameter in model.named_parameters():
+        for own, rows in argosy_parts(name, model.config, has_post_norms):
+            found.setdefault(own, []).append((parameter, rows))
+    return found
 
 
 def loss_and_logits(model, tokens, targets):
     """The loss is the sum over the valid targets divided by their number."""
     logits = model(input_ids=torch.from_numpy(tokens), use_cache=False).logits
     return F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(targets).flatten(), ignore_index=IGNORED), logits
+
+
+def compute_gradients(model, loss):
+    """Experts that no token chose have no gradient in transformers, and then AdamW would not decay them; here it is 0."""
+    loss.backward()
+    for parameter in model.parameters():
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
 
 
 @torch.no_grad()
@@ -85,16 +99,16 @@ def first_step_in_double(case, tokens, targets, checks):
     results = {}
     with DoubleThroughout():
         model = build_model(case, torch.float64)
-        for name, parameter, rows in argosy_parameters(model):
-            weight = parameter.detach()[rows].numpy()
+        for name, parts in argosy_parameters(model).items():
+            weight = torch.cat([parameter.detach()[rows] for parameter, rows in parts]).numpy()
             results[f"init_probe/{name}"] = np.array([weight.sum(), np.abs(weight).sum(), *weight.flat[:4]])
         loss, logits = loss_and_logits(model, tokens, targets)
-        loss.backward()
+        compute_gradients(model, loss)
         if checks:
             check_gradients(model, tokens, targets)
     results.update(loss0=np.array([loss.item()]), logits=logits.detach().numpy().astype(np.float32))
-    for name, parameter, rows in argosy_parameters(model):
-        results[f"grad/{name}"] = parameter.grad[rows].numpy().astype(np.float32)
+    for name, parts in argosy_parameters(model).items():
+        results[f"grad/{name}"] = torch.cat([parameter.grad[rows] for parameter, rows in parts]).numpy().astype(np.float32)
     return results
 
 
@@ -108,7 +122,7 @@ def train(model, tokens, targets):
     for step_tokens, step_targets in zip(tokens, targets):
         optimizer.zero_grad()
         loss, _ = loss_and_logits(model, step_tokens, step_targets)
-        loss.backward()
+        compute_gradients(model, loss)
         norms.append(torch.nn.utils.clip_grad_norm_(parameters, MAX_NORM).item())
         losses.append(loss.item())
         optimizer.step()

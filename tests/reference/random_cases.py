@@ -2,8 +2,8 @@
 
 import random
 
-from transformers import (Gemma3TextConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config,
-                          Qwen3Config)
+from transformers import (Gemma3TextConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config,
+                          Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 from cases import Case
 
@@ -21,6 +21,10 @@ def random_rope(draw, long_context):
 def layer_types(draw, num_layers):
     period = draw.randint(2, 4)
     return ["full_attention" if (layer + 1) % period == 0 else "sliding_attention" for layer in range(num_layers)]
+
+
+def random_experts(draw, count):
+    return {count: draw.randint(4, 9), "num_experts_per_tok": draw.randint(1, 4)}
 
 
 def random_config(draw):
@@ -50,7 +54,13 @@ def random_config(draw):
         lambda: Olmo3Config(**scaled, attention_bias=bias, sliding_window=window, layer_types=layer_types(draw, layers)),
         lambda: Gemma3TextConfig(**scaled, head_dim=own_head_dim, attention_bias=bias, sliding_window=window,
                                  layer_types=layer_types(draw, layers), rope_local_base_freq=draw.choice([100.0, 5000.0]),
-                                 query_pre_attn_scalar=draw.choice([own_head_dim, 11]))])()
+                                 query_pre_attn_scalar=draw.choice([own_head_dim, 11])),
+        lambda: MixtralConfig(**scaled, **random_experts(draw, "num_local_experts"), head_dim=own_head_dim,
+                              sliding_window=draw.choice([None, window])),
+        lambda: Qwen3MoeConfig(**scaled, **random_experts(draw, "num_experts"), head_dim=own_head_dim, attention_bias=bias,
+                               moe_intermediate_size=draw.randint(5, 30), norm_topk_prob=draw.random() < 0.5,
+                               decoder_sparse_step=draw.randint(1, 2),
+                               mlp_only_layers=sorted(draw.sample(range(layers), draw.randint(0, layers // 2))))])()
 
 
 def random_cases(count, seed):
