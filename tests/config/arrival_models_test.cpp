@@ -1,5 +1,5 @@
 // Translated models: names of plain Llamas, sizes that a file has, configurations that TorchTitan prints from
-// Python, and models that are not trained here.
+// Python, and models that are not translated.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -209,7 +209,7 @@ TEST(ArrivalModels, OtherKindsOfModelsAreRefused) {
             titan(fmt::format("[model]\n{}\n", model));
             ADD_FAILURE() << model;
         } catch (const UserError& error) {
-            EXPECT_NE(std::string(error.what()).find("which is not trained here; nothing is written"),
+            EXPECT_NE(std::string(error.what()).find("which is not translated here; nothing is written"),
                       std::string::npos);
         }
     }

@@ -133,6 +133,16 @@ TEST(TheLog, CountsMatricesAndNamesThoseThatAreKept) {
         "attention.wo, feed_forward.w2 do not; outputs, input gradients, weight gradients in float8\n");
 }
 
+TEST(TheLog, NamesExperts) {
+    config::JobConfig config = small_qwen({"moe.router"}, config::Float8Recipe::Tensorwise);
+    config.model.name = "qwen3_moe", config.model.flavor = "debugmodel";
+    EXPECT_EQ(log_of(config, kNone),
+              "tensorwise: the products of 17 matrices cast their operands to eight bits, those of "
+              "moe.experts.w1, moe.experts.w2, moe.experts.w3, moe.router do not; outputs, input gradients, "
+              "weight gradients emulated in bf16, because there is no GPU\n")
+        << "4 blocks of 4 matrices, and the head";
+}
+
 TEST(TheNameInRecords, IsThatOfTheRecipeIfAMatrixIsCast) {
     const layout::MeshShape mesh{{1, 1, 1, 1, 1}};
     const auto name_with = [&](const char* flavor, std::vector<std::string> filter) {

@@ -65,6 +65,19 @@ TEST(Graphs, WithMessagesNeedANewNcclAndDriver) {
     expect_off(tensor, kOldNccl, "enable_async_tensor_parallel = true");
 }
 
+TEST(Graphs, HaveNoExperts) {
+    GraphFacts experts = kNew;
+    experts.has_experts = true;
+    expect_off({}, experts, "the model has experts");
+    EXPECT_ERROR(choose_graphs(with(Switch::On), experts), UserError, "compile.graphs = true",
+                 "the model has experts", "set compile.graphs = auto or false");
+    EXPECT_EQ(choose_graphs(with(Switch::Off), experts).why_off, "");
+    // Whoever does not choose has none either.
+    const layout::MeshShape mesh{{1, 1, 1, 1, 1}};
+    EXPECT_TRUE(trainer_options({}, model::preset("llama3", "debugmodel"), mesh).executor.graphs);
+    EXPECT_FALSE(trainer_options({}, model::preset("qwen3_moe", "debugmodel"), mesh).executor.graphs);
+}
+
 TEST(Graphs, WithoutAUseGiveNoReason) {
     JobConfig config = with(Switch::On, 2);
     config.compile.enable = false;

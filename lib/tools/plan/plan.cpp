@@ -107,7 +107,7 @@ Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& ma
         planned.degrees[static_cast<int>(layout::Axis::Pipeline)] = part.num_pipeline_ranks;
     }
     options.num_microbatches = std::min(options.num_microbatches, part.num_microbatches);
-    options.executor.graphs = setup::uses_graphs(config, num_ranks > machine.ranks_per_node);
+    options.executor.graphs &= setup::uses_graphs(config, num_ranks > machine.ranks_per_node);
     Plan plan{.title = setup::model_title(config.model, options.spec),
               .mesh = mesh,
               .machine = machine,

@@ -305,8 +305,8 @@ std::vector<Section> make_schema() {
                      "Use fused kernels and CUDA graphs; false: separate kernels and no graphs, with the "
                      "same bits."),
                  key("graphs", &Compile::graphs, any(),
-                     "GPUs: record forward and backward as CUDA graphs; auto: on one node, without a "
-                     "pipeline or an old NCCL.")}),
+                     "GPUs: record forward and backward as CUDA graphs; auto: one node, no experts, "
+                     "no pipeline, no old NCCL.")}),
         section(
             "metrics", &JobConfig::metrics, "progress and metrics",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps between two log lines."),

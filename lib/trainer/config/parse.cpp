@@ -261,7 +261,7 @@ CommandLine parse(const std::vector<std::string>& words) {
     return result;
 }
 
-/// Names the kind of model of a file that no run here trains. Empty for a dense language model.
+/// Names the kind of model of a file that is not translated. Empty for a dense language model.
 std::string kind_of_other_model(const std::vector<Setting>& settings) {
     const auto contains = [](std::string_view text, std::initializer_list<std::string_view> parts) {
         return std::ranges::any_of(
@@ -314,8 +314,8 @@ Arrival translated(const ArrivalRequest& request) {
     }
     if (const std::string kind = kind_of_other_model(settings); !kind.empty()) {
         throw UserError(
-            "the model of {} is {}, which is not trained here; nothing is written. Models here are dense "
-            "language models: configs/README.md lists the presets",
+            "the model of {} is {}, which is not translated here; nothing is written. configs/README.md "
+            "lists the presets, of which mixtral and qwen3_moe have experts",
             request.path, kind);
     }
     for (std::size_t i = 0; i + 1 < request.words.size(); i += 2) {

@@ -26,7 +26,7 @@ constexpr const char* kSizes = "a Llama or Qwen of like layers, or a config.json
 constexpr const char* kHeldOut =
     "prepare-data tokenize makes the token file of validation.dataset_path from held-out texts";
 constexpr const char* kReader = "the next batch is read and prepared in the background in any case";
-constexpr const char* kExperts = "models are dense, so there are no experts to place or to balance";
+constexpr const char* kExperts = "the model is dense, so there are no experts to place or to balance";
 constexpr const char* kRestart =
     "jobs/submit.sh --spares K starts a job again from its newest checkpoint when a node is lost";
 constexpr const char* kFlight =

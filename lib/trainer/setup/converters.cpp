@@ -36,6 +36,7 @@ struct SortedMatrices {
     // Without the layer's number:
     std::set<std::string> cast_narrow;  // cast, although their casts take longer than float8 saves
     std::set<std::string> filtered, indivisible, narrow;  // not cast, by reason
+    std::set<std::string> experts;                        // and their routers: never cast
 
     /// Why no matrix is cast: "filter_fqns keeps ..., and 16 does not divide ...".
     std::string reasons(const ops::Recipe& recipe) const {
@@ -53,7 +54,7 @@ struct SortedMatrices {
 
     std::string kept() const {
         std::set<std::string> all;
-        for (const auto* layers : {&filtered, &indivisible, &narrow})
+        for (const auto* layers : {&filtered, &indivisible, &narrow, &experts})
             all.insert(layers->begin(), layers->end());
         return fmt::format("{}", fmt::join(all, ", "));
     }
@@ -70,10 +71,13 @@ SortedMatrices sort_matrices(const train::TrainerOptions& options, const layout:
                    named = parallel::recipes_of(unit, by_name, mesh);
         for (size_t i = 0; i < unit.size(); ++i) {
             const model::Parameter& each = unit[i];
-            if (!each.is_projection) continue;
+            const bool of_experts = !each.is_projection && !each.is_table && each.spec.shape.size() == 2;
+            if (!each.is_projection && !of_experts) continue;
             const std::string name = without_layer(parallel::layer_name(each));
             sorted.names.insert(parallel::layer_name(each));
-            if (recipes[i] != nullptr) {
+            if (of_experts) {
+                sorted.experts.insert(name);
+            } else if (recipes[i] != nullptr) {
                 sorted.cast.push_back(parallel::unsharded_shape(each.spec, mesh, {}));
                 if (parallel::width_of_layer(unit, each, mesh) < min_width) sorted.cast_narrow.insert(name);
             } else if (divisible[i] == nullptr) {

@@ -32,6 +32,13 @@ GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& fac
     config::JobConfig asked = config;
     asked.compile.graphs = Switch::On;
     if (config.compile.graphs == Switch::Off || !uses_graphs(asked)) return {};
+    if (facts.has_experts) {
+        constexpr const char* kWhy =
+            "the model has experts: the host may read how many tokens each of them has, which a graph cannot "
+            "record";
+        if (config.compile.graphs == Switch::Auto) return {.why_off = kWhy};
+        throw UserError("compile.graphs = true: {}; set compile.graphs = auto or false", kWhy);
+    }
     const std::string setting = setting_with_messages(config.parallelism);
     const bool hangs =
         !setting.empty() && !nccl::runs_recorded_at_once(facts.nccl_version, facts.driver_version);
@@ -59,9 +66,11 @@ config::JobConfig with_graphs_chosen(const config::JobConfig& config, const mpi:
                                      const RankContext& context) {
     if (!computes_on_gpu()) return config;
     const auto lowest = [&](int own) { return -static_cast<int>(comm::maximum(*context.control, -own)); };
-    const GraphChoice choice = choose_graphs(config, {.several_nodes = !ranks.within_one_node(),
-                                                      .nccl_version = lowest(nccl::version()),
-                                                      .driver_version = lowest(cuda::driver_version())});
+    const GraphChoice choice =
+        choose_graphs(config, {.has_experts = choose_model(config.model).experts.has_value(),
+                               .several_nodes = !ranks.within_one_node(),
+                               .nccl_version = lowest(nccl::version()),
+                               .driver_version = lowest(cuda::driver_version())});
     if (!choice.why_off.empty() && context.control->rank() == 0)
         spdlog::info("no CUDA graphs: {}", choice.why_off);
     config::JobConfig with_choice = config;

@@ -15,6 +15,7 @@ namespace argosy::setup {
 
 /// The facts of a job that the choice needs, the same on all ranks.
 struct GraphFacts {
+    bool has_experts = false;
     bool several_nodes = false;
     int nccl_version = 0, driver_version = 0;  // the lowest of all ranks
 };
@@ -24,8 +25,9 @@ struct GraphChoice {
     std::string why_off = {};  // if the choice was "auto", and the configuration has a use for graphs
 };
 
-/// "auto" is off with a pipeline or on several nodes, where graphs were not tried, and where messages in
-/// graphs would hang. In that case "true" throws UserError.
+/// "auto" is off with a pipeline or on several nodes, where graphs were not tried, where messages in graphs
+/// would hang, and with experts, of which graphs cannot be recorded. In the last two cases "true" throws
+/// UserError.
 GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts);
 
 /// COLLECTIVE over `ranks`, those of the context: the configuration of a run on GPUs with the choice in place

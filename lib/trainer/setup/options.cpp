@@ -287,7 +287,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
             one_of(config.activation_checkpoint.mode,
                    {model::RecomputeMode::None, model::RecomputeMode::Selective, model::RecomputeMode::Full}),
         .num_microbatches = sizes.num_microbatches,
-        .executor = {.graphs = uses_graphs(config)},
+        .executor = {.graphs = uses_graphs(config) && !spec.experts},
         .step = {
             .max_norm = config.training.max_norm,
             .weight_decay = optimizer.weight_decay,
