@@ -65,6 +65,18 @@ TEST(FewerLayers, AreRemovedInWholePeriods) {
     EXPECT_EQ(fewer_layers({.spec = model::preset("gemma3", "27B")}).many % 6, 0);
 }
 
+TEST(FewerLayers, AreAsManyWithExperts) {
+    model::ModelSpec spec = model::preset("qwen3_moe", "30B-A3B");
+    spec.experts->period = 4;
+    EXPECT_EQ(fewer_layers({.spec = spec}).many, 44);
+    EXPECT_EQ(fewer_layers({.spec = spec}).few, 40);
+    spec.full_layer_period = 6;
+    EXPECT_EQ(fewer_layers({.spec = spec}).many, 36);
+    EXPECT_EQ(fewer_layers({.spec = spec}).few, 24);
+    spec.experts->dense_layers = {7};
+    EXPECT_FALSE(fewer_layers({.spec = spec}));
+}
+
 TEST(FewerLayers, AreNotRemovedUnderAnOptimizerThatIsNotLinear) {
     const ops::OpsContext tensors;
     config::JobConfig config = job("llama3", "8B");

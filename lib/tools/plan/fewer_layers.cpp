@@ -18,7 +18,10 @@ int64_t fewest_layers(const train::TrainerOptions& options) {
 
 FewerLayers fewer_layers(const train::TrainerOptions& options) {
     constexpr int64_t kKept = 3;
-    const int64_t period = std::max<int64_t>(1, options.spec.full_layer_period);
+    const auto& experts = options.spec.experts;
+    if (experts && !experts->dense_layers.empty()) return {};
+    const int64_t period =
+        std::lcm(std::max<int64_t>(1, options.spec.full_layer_period), experts ? experts->period : 1);
     const int64_t many = (fewest_layers(options) - kKept) / period * period, few = many - period;
     if (few < kKept + period) return {};  // the two plans would have as many layers as the stage
     return {many, few};

@@ -15,7 +15,8 @@ struct FewerLayers {
     /// The factor of continued() that leads to all layers.
     double factor() const { return static_cast<double>(few) / static_cast<double>(many - few); }
 };
-/// None if the model's stages are shallow already. Layers that alternate are removed in whole periods.
+/// None if the model's stages are shallow already, or if single layers have no experts. Layers that alternate
+/// are removed in whole periods.
 FewerLayers fewer_layers(const train::TrainerOptions& options);
 
 /// Removes `count` layers of each stage.
