@@ -51,11 +51,15 @@ class AgainstTransformers : public ::testing::TestWithParam<std::string> {
     comm::Mesh mesh_;
 };
 
+/// The router of a model whose tokens go to one expert, with the weight 1, has a gradient of 0 but for
+/// rounding.
+constexpr double kRounding = 1e-18;
+
 void expect_close(const at::Tensor& found, const at::Tensor& expected, double tolerance,
                   const std::string& what) {
     const at::Tensor wide = expected.to(at::kDouble);
     const double difference = (found.to(at::kDouble) - wide).abs().max().item<double>();
-    EXPECT_LE(difference, tolerance * wide.abs().max().item<double>()) << what;
+    EXPECT_LE(difference, tolerance * wide.abs().max().item<double>() + kRounding) << what;
 }
 
 TEST_P(AgainstTransformers, InitialWeights) {
