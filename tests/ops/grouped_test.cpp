@@ -2,6 +2,7 @@
 #include "ops/grouped.h"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -13,6 +14,7 @@
 #include "ops/matmul.h"
 #include "ops/numerics.h"
 #include "ops/ops_test.h"
+#include "ops/planned_gpu.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
@@ -149,6 +151,17 @@ TEST_P(GroupedTest, WorkIsThatOfAllRowsAlsoWithoutData) {
 }
 
 ARGOSY_FOR_EACH_VARIANT(GroupedTest);
+
+TEST(Grouped, ArePlannedForAGpuWithoutData) {
+    const PlannedGpu gpu(90);
+    const at::TensorOptions options = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
+    const at::Tensor x = at::empty({50, 16}, options), dy = at::empty({50, 8}, options),
+                     w = at::empty({3 * 4, 16}, options), counts = at::empty({3}, options.dtype(at::kLong)),
+                     sum = at::empty({3 * 4, 16}, options.dtype(at::kFloat));
+    EXPECT_EQ(grouped_linear(x, {w, w}, counts).sizes(), dy.sizes());
+    EXPECT_EQ(grouped_input_gradient(dy, {w, w}, counts).sizes(), x.sizes());
+    grouped_weight_gradient(sum, dy.narrow(1, 0, 4), x, counts, /*accumulate=*/true);
+}
 
 TEST(Grouped, RowsOfGroups) {
     const at::Tensor counts = at::tensor({3, 0, 4, 1}, at::kLong);

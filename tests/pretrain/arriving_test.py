@@ -77,7 +77,7 @@ class ArrivingTest(PretrainTest):
         self.assertEqual(code, 0, table + log)
         self.assertRegex(table, r"(?m)^taken +training.steps = 2 ")
         self.assertRegex(table, r"(?m)^equivalent +model.flavor = \"debugmodel\" +model.flavor = \"256x6x16\"")
-        self.assertRegex(table, r"(?m)^harmless +parallelism.expert_parallel_degree = 1 ")
+        self.assertRegex(table, r"(?m)^taken +parallelism.expert_parallel_degree = 1 ")
         self.assertIn(" 0 missing\n", table)
         for part in ("arrive: 1. translating", "arrive: 2. tokenizing", "arrive: 3. training on 2 ranks"):
             self.assertIn(part, log)

@@ -35,8 +35,11 @@ const Variant kVariants[] = {
 /// A matrix on one rank, updated by Muon.
 class OneMatrix {
   public:
-    OneMatrix(const MuonOptions& options, const at::Tensor& start, int num_heads = 1)
-        : spec_{.name = "layers.0.attention.wq.weight", .shape = start.sizes().vec(), .num_heads = num_heads},
+    OneMatrix(const MuonOptions& options, const at::Tensor& start, int num_heads = 1, int num_matrices = 1)
+        : spec_{.name = "layers.0.attention.wq.weight",
+                .shape = start.sizes().vec(),
+                .num_matrices = num_matrices,
+                .num_heads = num_heads},
           weights_(start.clone()),
           gradient_(at::zeros_like(start)),
           mesh_({}, testing::self()),
@@ -105,12 +108,13 @@ at::Tensor plainly_orthogonal(const at::Tensor& u, int num_steps) {
     return tall ? x.t() : x;
 }
 
-TEST(Muon, TakesEachHeadForAMatrixIfTold) {
+/// Three matrices of four rows, one below the other: heads, or those of experts.
+void expect_steps_of_three(bool heads) {
     testing::RandomTensors random(7);
-    constexpr int kNumHeads = 3;
+    constexpr int kCount = 3;
     const at::Tensor start = random.normal({12, 10}, at::kDouble);
-    const MuonOptions options = {.adjust_lr = MuonOptions::AdjustLr::Spectral, .by_head = true};
-    OneMatrix matrix(options, start, kNumHeads);
+    const MuonOptions options = {.adjust_lr = MuonOptions::AdjustLr::Spectral, .by_head = heads};
+    OneMatrix matrix(options, start, heads ? kCount : 1, heads ? 1 : kCount);
     at::Tensor weights = start.clone(), momentum = at::zeros_like(start);
     for (int64_t step = 1; step <= kNumSteps; ++step) {
         const at::Tensor gradient = random.normal({12, 10}, at::kDouble);
@@ -119,13 +123,17 @@ TEST(Muon, TakesEachHeadForAMatrixIfTold) {
         momentum = 0.95 * momentum + 0.05 * factor * gradient;
         const at::Tensor direction = 0.05 * factor * gradient + 0.95 * momentum;
         weights = weights * (1 - kRate * kDecay);
-        for (int head = 0; head < kNumHeads; ++head) {
-            const at::Tensor update = plainly_orthogonal(direction.narrow(0, 4 * head, 4), options.ns_steps);
-            weights.narrow(0, 4 * head, 4).sub_(update * (kRate * std::sqrt(10.0)));
+        for (int i = 0; i < kCount; ++i) {
+            const at::Tensor update = plainly_orthogonal(direction.narrow(0, 4 * i, 4), options.ns_steps);
+            weights.narrow(0, 4 * i, 4).sub_(update * (kRate * std::sqrt(10.0)));
         }
         EXPECT_TRUE(testing::close(matrix.weights(), weights, 1e-12)) << step;
     }
 }
+
+TEST(Muon, TakesEachHeadForAMatrixIfTold) { expect_steps_of_three(/*heads=*/true); }
+
+TEST(Muon, TakesEachMatrixOfAStack) { expect_steps_of_three(/*heads=*/false); }
 
 TEST(Muon, MomentumInBFloat16IsRoundedStochastically) {
     testing::RandomTensors random(8);

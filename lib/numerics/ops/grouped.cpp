@@ -52,6 +52,12 @@ void for_each_group(int64_t num_rows, const at::Tensor& counts, const Multiply& 
 /// The ends of the groups' rows, as LibTorch's grouped product takes them.
 at::Tensor ends_of(const at::Tensor& counts) { return counts.cumsum(0, at::kInt); }
 
+/// LibTorch's product of all groups, [rows, columns] or [groups, rows, columns]; it has no form without data.
+at::Tensor multiply_at_once(const at::Tensor& a, const at::Tensor& b, const at::Tensor& counts,
+                            at::IntArrayRef shape) {
+    return a.is_meta() ? at::empty(shape, a.options()) : at::_grouped_mm(a, b, ends_of(counts));
+}
+
 /// Notes the products of all groups with `matrices` [groups, out, in]. `mean` has the sizes of one of them.
 void note_groups(Work mean, int64_t num_rows, const at::Tensor& matrices,
                  std::initializer_list<at::Tensor> tensors) {
@@ -70,7 +76,7 @@ at::Tensor in_rows(const at::Tensor& x, GroupRows rows) { return x.narrow(0, row
 void write_layer(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight,
                  const at::Tensor& counts) {
     if (multiplies_groups_at_once(x, weight)) {
-        y.copy_(at::_grouped_mm(x, weight.transpose(1, 2), ends_of(counts)));
+        y.copy_(multiply_at_once(x, weight.transpose(1, 2), counts, y.sizes()));
         return;
     }
     for_each_group(x.size(0), counts, [&](int64_t group, GroupRows rows) {
@@ -132,9 +138,9 @@ at::Tensor grouped_input_gradient(const at::Tensor& dy, at::TensorList weights, 
                     layers[i], {columns[i], layers[i], dx});
     }
     if (multiplies_groups_at_once(dy, dx)) {
-        const at::Tensor ends = ends_of(counts);
-        dx.copy_(at::_grouped_mm(columns[0], layers[0], ends));
-        for (size_t i = 1; i < layers.size(); ++i) dx.add_(at::_grouped_mm(columns[i], layers[i], ends));
+        dx.copy_(multiply_at_once(columns[0], layers[0], counts, dx.sizes()));
+        for (size_t i = 1; i < layers.size(); ++i)
+            dx.add_(multiply_at_once(columns[i], layers[i], counts, dx.sizes()));
         return dx;
     }
     for_each_group(num_rows, counts, [&](int64_t group, GroupRows rows) {
@@ -152,7 +158,7 @@ void grouped_weight_gradient(const at::Tensor& out, const at::Tensor& dy, const 
     note_groups({.rows = sums.size(1), .columns = sums.size(2), .terms = mean_rows(x, counts)}, x.size(0),
                 sums, {dy, x, out});
     if (multiplies_groups_at_once(dy, x)) {
-        const at::Tensor gradient = at::_grouped_mm(dy.t(), x, ends_of(counts));
+        const at::Tensor gradient = multiply_at_once(dy.t(), x, counts, sums.sizes());
         accumulate ? sums.add_(gradient) : sums.copy_(gradient);
         return;
     }

@@ -20,13 +20,12 @@ namespace {
 
 /// The matrices of a parameter that are made orthogonal, one below the other, all of the same size.
 struct Blocks {
-    int count;
-    int64_t rows, columns;
+    int64_t count, rows, columns;
 };
 
 Blocks blocks_of(const layout::ParamSpec& spec, const MuonOptions& options) {
     ARGOSY_CHECK(spec.shape.size() == 2, "{} is no matrix", spec.name);
-    const int count = options.by_head ? spec.num_heads : 1;
+    const int64_t count = options.by_head && spec.num_heads > 1 ? spec.num_heads : spec.num_matrices;
     return {count, spec.shape[0] / count, spec.shape[1]};
 }
 
@@ -64,7 +63,7 @@ MatrixCost cost_of(const layout::ParamSpec& spec, const MuonOptions& options, co
     // slices also shorten the travel of the first and the last wave, which nothing overlaps.
     constexpr double kFlopsOfByte = 1000;
     const Blocks blocks = blocks_of(spec, options);
-    MatrixCost cost{blocks.count *
+    MatrixCost cost{static_cast<double>(blocks.count) *
                     ops::orthogonalization_flops(blocks.rows, blocks.columns, options.ns_steps)};
     const int degree = mesh.degree(layout::Axis::Tensor);
     const auto is_slice = [&](const layout::Cut& cut) {
