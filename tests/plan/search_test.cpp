@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "base/error.h"
@@ -14,6 +15,7 @@
 #include "ops/ops_context.h"
 #include "plan/gpus.h"
 #include "plan/plan_text.h"
+#include "plan/search_space.h"
 
 namespace argosy::plan {
 namespace {
@@ -38,6 +40,17 @@ Machine small_machine(int64_t mebibytes) {
 }
 
 int64_t peak(const Candidate& candidate) { return candidate.plan.fullest().trace.peak.bytes; }
+
+TEST(Search, DividesExperts) {
+    const ops::OpsContext tensors;
+    config::JobConfig sparse = given();
+    sparse.model.name = "qwen3_moe";
+    std::set<int> degrees;
+    for (const Trial& trial : try_meshes(sparse, 8, small_machine(1000))) {
+        if (trial.plan) degrees.insert(trial.config.parallelism.expert_parallel_degree);
+    }
+    EXPECT_EQ(degrees, (std::set{1, 2, 4, 8}));
+}
 
 TEST(Search, ListsTheFrontOfTimeAndMemory) {
     const ops::OpsContext tensors;

@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <set>
 #include <thread>
 #include <utility>
 
 #include "base/error.h"
 #include "base/ordered_tasks.h"
 #include "ops/ops_context.h"
+#include "setup/options.h"
 
 namespace argosy::plan {
 namespace {
@@ -106,6 +108,21 @@ std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int cont
     return found;
 }
 
+/// The configurations with all degrees that divide their experts, one after the other.
+std::vector<JobConfig> with_expert_degrees(const std::vector<JobConfig>& dense) {
+    std::vector<JobConfig> found;
+    for (JobConfig config : dense) {
+        auto& mesh = config.parallelism;
+        const int near = mesh.tensor_parallel_degree * mesh.context_parallel_degree;
+        for (const int degree :
+             std::set{1, mesh.tensor_parallel_degree, near, near * mesh.data_parallel_shard_degree}) {
+            mesh.expert_parallel_degree = degree;
+            found.push_back(config);
+        }
+    }
+    return found;
+}
+
 /// The global batch of the given configuration, in samples.
 int64_t global_batch(const JobConfig& config, int num_ranks) {
     if (config.training.global_batch_size != -1) return config.training.global_batch_size;
@@ -127,7 +144,7 @@ std::vector<JobConfig> meshes(const JobConfig& given, int num_ranks, const Machi
             }
         }
     }
-    return found;
+    return setup::choose_model(given.model).experts ? with_expert_degrees(found) : found;
 }
 
 /// Sets the number of sequences of a microbatch. Returns whether the global batch divides into them.

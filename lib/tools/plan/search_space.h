@@ -25,9 +25,9 @@ struct Trial {
 /// the first. REQUIRES: an ops::OpsContext exists.
 void on_threads(size_t count, const std::function<void(size_t)>& work);
 
-/// Tries all meshes, with tensor and context groups inside of a node; on each of them some sizes of
-/// microbatches and all modes of recomputation, until none fits even with the narrowest number types. Plans
-/// on several threads. REQUIRES: an ops::OpsContext exists.
+/// Tries all meshes, with tensor and context groups inside of a node, and all degrees that divide experts; on
+/// each of them some sizes of microbatches and all modes of recomputation, until none fits even with the
+/// narrowest number types. Plans on several threads. REQUIRES: an ops::OpsContext exists.
 std::vector<Trial> try_meshes(const config::JobConfig& given, int num_ranks, const Machine& machine);
 
 /// The configurations with plans of all their layers. Plans on several threads. REQUIRES: make_plan() takes
