@@ -77,6 +77,13 @@ TEST_F(MegatronTest, ReadsTokensOfEveryTypeAndTheDocuments) {
     }
 }
 
+TEST_F(MegatronTest, RefusesAnotherIndexThanThatFound) {
+    write(documents_, 8);
+    const StoredTokens found = locate_tokens(bin_);
+    write({{{1, 2}}, {{3, 4, 5}, {6}}, {}, {{7}, {}, {8, 9}}}, 8);  // other documents of the same tokens
+    EXPECT_ERROR(TokenFile(found, nullptr), UserError, "is not the file that rank 0 found there at the start");
+}
+
 TEST_F(MegatronTest, APatternThatMatchesBothFilesCountsThemOnce) {
     write(documents_, 8);
     const TokenSource source(folder_ / "a_text*");

@@ -205,7 +205,7 @@ class PlanTest(run.PretrainTest):
 
         self.assertEqual(machine("--gpu", "H100"), machine("--gpu", "h100"))
         room, nvlink, network = machine("--gpu", "a100-40GB", "--nvlink", "none", "--network", "100Gb/s")
-        beside = 1.5 + 3 * 0.234375  # CUDA, and three communicators: of the loss, of gathers, of reductions
+        beside = 1.5 + 2 * 0.234375  # CUDA, and two communicators: of gathers, of reductions
         self.assertAlmostEqual(room, 40 * 0.98 - beside)
         self.assertAlmostEqual(nvlink, 32)
         self.assertAlmostEqual(network, 12.5)
@@ -220,10 +220,10 @@ class PlanTest(run.PretrainTest):
         few = ["--comm.collective_channels", 8, "--comm.message_channels", 4]
         for words, collectives, messages, said in (
                 (["--gpu", "h100", "--model.flavor", "1B"], 0, 0, "1.5 GiB for CUDA\n"),
-                (job, 3, 0, "0.7031 GiB for 3 NCCL communicators of 24 channels\n"),
-                (muon, 5, 0, "1.172 GiB for 5 NCCL communicators of 24 channels\n"),
-                (stages, 3, 2, "1.172 GiB for 7 NCCL communicators of 24 channels\n"),
-                ([*stages, *few], 3, 2, "0.3125 GiB for 7 NCCL communicators of 8 channels, 4 for messages\n")):
+                (job, 2, 0, "0.4688 GiB for 2 NCCL communicators of 24 channels\n"),
+                (muon, 4, 0, "0.9375 GiB for 4 NCCL communicators of 24 channels\n"),
+                (stages, 2, 2, "0.9375 GiB for 6 NCCL communicators of 24 channels\n"),
+                ([*stages, *few], 2, 2, "0.2344 GiB for 6 NCCL communicators of 8 channels, 4 for messages\n")):
             with self.subTest(words=words):
                 rank = self.plan(*words)["ranks"][0]
                 channels = (8, 4) if words[-4:] == few else (24, 24)

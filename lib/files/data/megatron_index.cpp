@@ -73,6 +73,15 @@ int64_t check_header(const RawFile& index) {
 
 }  // namespace
 
+int64_t index_fingerprint(const RawFile& index) {
+    constexpr int64_t kSampled = 64 << 10;
+    const int64_t size = index.size_bytes(), part = std::min(size, kSampled);
+    uint64_t hash = static_cast<uint64_t>(size);
+    for (const int64_t offset : {int64_t{0}, size - part})
+        hash = 31 * hash + static_cast<uint64_t>(token_format::checksum(index, offset, part));
+    return static_cast<int64_t>(hash);
+}
+
 StoredTokens locate_megatron_tokens(const std::filesystem::path& path, int64_t vocab_size) {
     StoredTokens stored{.path = path,
                         .index_path = std::filesystem::path(path).replace_extension(".idx"),
@@ -99,6 +108,7 @@ StoredTokens locate_megatron_tokens(const std::filesystem::path& path, int64_t v
     }
     stored.tokens = {num_bytes / token_bytes, token_bytes, 0, 0, "tokens"};
     stored.counted_tokens = stored.tokens.num_elements;
+    stored.index_hash = index_fingerprint(index);
     return stored;
 }
 

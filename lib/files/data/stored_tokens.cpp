@@ -194,7 +194,7 @@ std::string to_bytes(std::span<const StoredTokens> files) {
         const TokenInfo& info = file.info;
         all.push_back({file.path.string(), file.index_path.string(), info.vocab_size, info.end_of_text,
                        info.tokenizer, info.tokenizer_digest, arrays, file.counted_tokens,
-                       file.checksums_hash});
+                       file.checksums_hash, file.index_hash});
     }
     std::string bytes;
     json::to_msgpack(all, bytes);
@@ -208,7 +208,8 @@ std::vector<StoredTokens> files_of(std::string_view bytes) {
                           .index_path = each[1].get<std::string>(),
                           .info = {each[2], each[3], each[4], each[5]},
                           .counted_tokens = each[7],
-                          .checksums_hash = each[8]};
+                          .checksums_hash = each[8],
+                          .index_hash = each[9]};
         for (size_t i = 0; i < std::size(kArrays); ++i) {
             const json& numbers = each[6][i];
             file.*kArrays[i].array = {numbers[0], numbers[1], numbers[2], numbers[3], kArrays[i].content};

@@ -69,6 +69,7 @@ struct StoredTokens {
     StoredArray loss_mask;       // a bit per token; its elements are bytes. None: every token counts
     int64_t counted_tokens = 0;  // tokens that count as targets
     int64_t checksums_hash = 0;  // of all checksums; 0: the file has none
+    int64_t index_hash = 0;      // of Megatron only: index_fingerprint()
     bool is_megatron() const { return path != index_path; }
 };
 
@@ -82,6 +83,9 @@ StoredTokens locate_tokens(const std::filesystem::path& path, int64_t vocab_size
 /// version made `bytes`.
 std::string to_bytes(std::span<const StoredTokens> files);
 std::vector<StoredTokens> files_of(std::string_view bytes);
+
+/// A hash of an index of Megatron: of its size, its head and its end.
+int64_t index_fingerprint(const RawFile& index);
 
 /// locate_tokens() for a .bin of Megatron (megatron_index.cpp).
 StoredTokens locate_megatron_tokens(const std::filesystem::path& path, int64_t vocab_size);

@@ -65,7 +65,8 @@ TokenFile::TokenFile(StoredTokens stored, std::shared_ptr<CheckBudget> budget)
     index().read_at(stored_.checksums.offset, checksums);
     const bool is_same =
         stored_.is_megatron()
-            ? tokens_.size_bytes() == stored_.tokens.num_bytes()
+            ? tokens_.size_bytes() == stored_.tokens.num_bytes() &&
+                  index_fingerprint(*index_of_megatron_) == stored_.index_hash
             : token_format::checksum(checksums.data(), std::ssize(checksums)) == stored_.checksums_hash;
     if (!is_same) {
         throw UserError(

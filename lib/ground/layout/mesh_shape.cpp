@@ -1,6 +1,9 @@
 #include "layout/mesh_shape.h"
 
+#include <fmt/ranges.h>
+
 #include <limits>
+#include <set>
 
 #include "base/error.h"
 
@@ -38,15 +41,17 @@ std::string ranks_text(int64_t count) { return fmt::format("{} rank{}", count, c
 AxisSet expert_axes(const MeshShape& shape, int degree) {
     const AxisSet choices[] = {
         {}, Axis::Tensor, {Axis::Context, Axis::Tensor}, {Axis::Shard, Axis::Context, Axis::Tensor}};
-    std::string known;
+    std::set<int> known;
     for (const AxisSet axes : choices) {
-        if (shape.degree(axes) == degree) return shape.degree(axes) == 1 ? AxisSet() : axes;
-        known += fmt::format("{}{}", known.empty() ? "" : ", ", shape.degree(axes));
+        if (shape.degree(axes) == degree) return degree == 1 ? AxisSet() : axes;
+        known.insert(shape.degree(axes));
     }
     throw UserError(
-        "parallelism.expert_parallel_degree is {}; the ranks of this mesh divide experts by {} (one rank, "
-        "tp, cp x tp, dp_shard x cp x tp)",
-        degree, known);
+        "parallelism.expert_parallel_degree is {}; on this mesh it can be {} (1, tp, cp x tp, or dp_shard x "
+        "cp x "
+        "tp); or set the degrees so that dp_shard x cp x tp is {}, and data_parallel_replicate_degree to the "
+        "rest",
+        degree, fmt::join(known, ", "), degree);
 }
 
 }  // namespace

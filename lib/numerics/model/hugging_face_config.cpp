@@ -190,7 +190,7 @@ void refuse_router_settings(const JsonField& config) {
     adds_loss.refuse(
         "is true, but only false is supported: transformers would add a loss of the routers of all layers "
         "together, and with pipeline parallelism these layers are on several ranks; the weights and the "
-        "logits are the same without it");
+        "logits are the same without it, so set it to false in the file");
 }
 
 void read_experts(const JsonField& config, const Family& family, ModelSpec& spec) {
@@ -199,8 +199,8 @@ void read_experts(const JsonField& config, const Family& family, ModelSpec& spec
     ExpertSpec experts;
     ops::Router& router = experts.router;
     router.num_experts = count.whole<int64_t>(is_qwen ? 0 : 1, kMaxWidth, is_qwen ? 128 : 8);
-    refuse_router_settings(config);
     if (router.num_experts == 0) return;
+    refuse_router_settings(config);
     router.top_k = size_of(per_token, kMaxWidth, is_qwen ? 8 : 2);
     if (router.top_k > router.num_experts) {
         throw UserError("{}: \"num_experts_per_tok\" is {}, but \"{}\" is {}", config.file(), router.top_k,

@@ -3,6 +3,7 @@
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <numeric>
 #include <vector>
 
@@ -137,7 +138,8 @@ at::Tensor grouped_input_gradient(const at::Tensor& dy, at::TensorList weights, 
         note_groups({.rows = mean_rows(dy, counts), .columns = in, .terms = layers[i].size(1)}, num_rows,
                     layers[i], {columns[i], layers[i], dx});
     }
-    if (multiplies_groups_at_once(dy, dx)) {
+    const auto fits = [&](const at::Tensor& column) { return multiplies_groups_at_once(column, dx); };
+    if (std::ranges::all_of(columns, fits)) {
         dx.copy_(multiply_at_once(columns[0], layers[0], counts, dx.sizes()));
         for (size_t i = 1; i < layers.size(); ++i)
             dx.add_(multiply_at_once(columns[i], layers[i], counts, dx.sizes()));

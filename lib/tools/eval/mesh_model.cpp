@@ -34,7 +34,6 @@
 #include "eval/scoring_model.h"
 #include "interop/conversion.h"
 #include "observe/shortage.h"
-#include "parallel/expert_parallel.h"
 #include "parallel/parallel_model.h"
 #include "parallel/tensor_parallel.h"
 #include "resume/restore.h"
@@ -118,14 +117,6 @@ class MeshUnits : public ResidentUnits {
           pipeline_(mesh.group(Axis::Pipeline)),
           start_step_(std::move(start_step)),
           units_(placement.units.size()) {
-        if (const layout::AxisSet axes = mesh.shape().expert_axes.without(Axis::Tensor);
-            mesh.degree(axes) > 1) {
-            throw UserError(
-                "experts are divided over {}, whose ranks generate different texts; tasks that generate need "
-                "parallelism.expert_parallel_degree = 1 or the tensor degree, {}",
-                mesh.shape().used(axes).name(), mesh.degree(Axis::Tensor));
-        }
-        experts_ = parallel::make_expert_axis(model.spec(), mesh);
         std::vector<size_t> counts(model.stages().size());
         for (size_t unit = 0; unit < units_.size(); ++unit) {
             if (!is_own(unit)) continue;
@@ -154,7 +145,6 @@ class MeshUnits : public ResidentUnits {
     std::unique_ptr<model::TensorAxis> tensor_axis(int64_t num_tokens) override {
         return parallel::make_tensor_axis({}, mesh_, num_tokens);
     }
-    const model::ExpertAxis& expert_axis() override { return *experts_; }
     void start_step() override { start_step_(); }
     void send(const at::Tensor& rows, int64_t unit) override {
         pipeline_.run(
@@ -184,8 +174,7 @@ class MeshUnits : public ResidentUnits {
     comm::Communicator& pipeline_;
     const std::function<void()> start_step_;
     std::vector<parallel::ShardedUnit*> units_;  // of the whole model; null: on another rank
-    std::unique_ptr<model::ExpertAxis> experts_;
-    int64_t current_ = kNone, next_ = kNone;  // sharded units whose weights are here, or are coming
+    int64_t current_ = kNone, next_ = kNone;     // sharded units whose weights are here, or are coming
 };
 
 class MeshModel : public ScoringModel {

@@ -131,7 +131,7 @@ at::Tensor ResidentModel::run(int64_t unit, const model::TensorAxis& axis, const
         return model::Embedding(spec_, axis).forward(weights, {}, batch, model::RecomputeMode::Full, tape);
     auto& cache = caches_[unit - 1];
     if (!cache) cache = std::make_unique<KeyValueCache>(segments_, num_sequences(), max_tokens_);
-    return model::Block(spec_, /*layer=*/unit - 1, axis, *cache, units_->expert_axis(), rope_)
+    return model::Block(spec_, /*layer=*/unit - 1, axis, *cache, experts_, rope_)
         .forward(weights, x, batch, model::RecomputeMode::Full, tape);
 }
 

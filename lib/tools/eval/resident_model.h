@@ -18,6 +18,7 @@
 
 #include "interop/layerwise_model.h"
 #include "model/block.h"
+#include "model/expert_axis.h"
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
@@ -55,11 +56,6 @@ class ResidentUnits {
     virtual const model::Weights& weights(int64_t unit) = 0;
     /// The tensor axis for a batch of `num_tokens`.
     virtual std::unique_ptr<model::TensorAxis> tensor_axis(int64_t num_tokens) = 0;
-    /// The axis of experts; the object keeps it.
-    virtual const model::ExpertAxis& expert_axis() {
-        static const model::ExpertAxis one_rank;
-        return one_rank;
-    }
     /// Called before a step that appends tokens; may throw to end the work.
     virtual void start_step() {}
     /// Passes rows on to the rank that runs `unit`, or gets them from there.
@@ -108,6 +104,7 @@ class ResidentModel {
     const int64_t max_tokens_;
     const std::unique_ptr<ResidentUnits> units_;
     model::RopeTables rope_;
+    model::ExpertAxis experts_;                           // each rank has all experts
     std::vector<std::unique_ptr<KeyValueCache>> caches_;  // of each block, once it has run here
     std::vector<Segment> segments_;                       // of the batch that runs
     std::vector<int64_t> lengths_;                        // the tokens of each sequence

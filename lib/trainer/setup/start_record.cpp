@@ -41,6 +41,7 @@ nlohmann::ordered_json degrees_of(const layout::MeshShape& mesh) {
         if (mesh.degrees[axis] > 1)
             degrees[layout::AxisSet(static_cast<layout::Axis>(axis)).name()] = mesh.degrees[axis];
     }
+    if (const int experts = mesh.degree(mesh.expert_axes); experts > 1) degrees["ep"] = experts;
     return degrees;
 }
 
