@@ -71,7 +71,7 @@ TEST(Resolve, DividesExpertsOverTheNearestRanks) {
     EXPECT_EQ(axes(3, /*context=*/1), AxisSet(Axis::Tensor));
     expect_refused(
         {.shard = 4, .tensor = 2, .expert = 4}, 8,
-        {"parallelism.expert_parallel_degree is 4", "can be 1, 2, 8 (", "dp_shard x cp x tp is 4"});
+        {"parallelism.expert_parallel_degree is 4", "can be 1, 2, 8, which", "dp_shard x cp x tp be 4"});
     EXPECT_EQ(resolve({.shard = 4, .tensor = 2, .expert = 8}, 8).name(), "dp_shard 4 x tp 2, ep 8");
 }
 

@@ -1,7 +1,5 @@
 #include "layout/mesh_shape.h"
 
-#include <fmt/ranges.h>
-
 #include <limits>
 #include <set>
 
@@ -46,12 +44,12 @@ AxisSet expert_axes(const MeshShape& shape, int degree) {
         if (shape.degree(axes) == degree) return degree == 1 ? AxisSet() : axes;
         known.insert(shape.degree(axes));
     }
+    std::string listed;
+    for (const int each : known) listed += fmt::format("{}{}", listed.empty() ? "" : ", ", each);
     throw UserError(
-        "parallelism.expert_parallel_degree is {}; on this mesh it can be {} (1, tp, cp x tp, or dp_shard x "
-        "cp x "
-        "tp); or set the degrees so that dp_shard x cp x tp is {}, and data_parallel_replicate_degree to the "
-        "rest",
-        degree, fmt::join(known, ", "), degree);
+        "parallelism.expert_parallel_degree is {}; on this mesh it can be {}, which are 1, tp, cp x tp and "
+        "dp_shard x cp x tp; or let dp_shard x cp x tp be {}, and dp_replicate the rest",
+        degree, listed, degree);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <set>
 #include <string>
@@ -263,7 +264,7 @@ void ShardCopy::before_change() {
 }
 
 void ShardCopy::wait() {
-    while (on_gpu_ && !on_gpu_->copied.done()) std::this_thread::yield();
+    while (on_gpu_ && !on_gpu_->copied.done()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     under_way_ = false;
 }
 
