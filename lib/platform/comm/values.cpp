@@ -34,8 +34,7 @@ int64_t maximum(Communicator& group, int64_t own) {
 
 at::Tensor reduce_on_host(Communicator& group, const at::Tensor& own, Reduction reduction, const char* work) {
     group.wait_for_gpu();
-    const at::Tensor value = own.is_meta() ? at::zeros(own.sizes(), own.scalar_type())
-                                           : own.to(at::kCPU, own.scalar_type(), false, /*copy=*/true);
+    const at::Tensor value = own.is_meta() ? at::zeros(own.sizes(), own.scalar_type()) : own.to(at::kCPU);
     run(group,
         {.kind = OpKind::AllReduce, .out = value, .in = value, .reduction = reduction, .purpose = {work}});
     return value;

@@ -131,8 +131,9 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     StepTotals result =
         totals_of(comm::reduce_on_host(mesh_.world(), totals, comm::Reduction::Sum, "loss and norm"));
     if (qk_clip_) {
-        result.largest_scores = comm::reduce_on_host(mesh_.world(), model_.largest_scores(),
-                                                     comm::Reduction::Max, "attention scores");
+        const at::Tensor largest = comm::reduce_on_host(mesh_.world(), model_.largest_scores(),
+                                                        comm::Reduction::Max, "attention scores");
+        result.largest_scores = largest.clone();  // the next step resets the model's
     }
     return result;
 }
