@@ -19,7 +19,7 @@ MEBIBYTE = 1 << 20
 # Of config.json, each by itself: what would be another model.
 UNSUPPORTED = {"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}, "rope_parameters": {"rope_type": "longrope"},
                "use_sliding_window": True, "layer_types": ["sliding_attention"], "num_local_experts": 8,
-               "quantization_config": {"quant_method": "gptq"}, "model_type": "mixtral",
+               "quantization_config": {"quant_method": "gptq"}, "model_type": "deepseek_v3",
                "architectures": ["LlamaForSequenceClassification"]}
 
 
