@@ -200,7 +200,7 @@ class Eval(EvalTest):
         config, task = json.loads((self.model / "config.json").read_text()), self.task([[1, 2]])
         for key, value in (("rope_scaling", {"rope_type": "dynamic", "factor": 4.0}), ("use_sliding_window", True),
                            ("layer_types", ["sliding_attention"]), ("architectures", ["LlamaModel"]),
-                           ("num_local_experts", 8), ("quantization_config", {"bits": 4}), ("model_type", "mixtral")):
+                           ("num_local_experts", 8), ("quantization_config", {"bits": 4}), ("model_type", "deepseek_v3")):
             (self.model / "config.json").write_text(json.dumps(config | {key: value}))
             self.expect_error("--model", self.model, "--tasks", task, "--output", self.output,
                               parts=[str(self.model / "config.json"), key, "supported"])
