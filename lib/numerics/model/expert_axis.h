@@ -12,8 +12,8 @@
 
 namespace argosy::model {
 
-/// Where the slots of a choice go, and whence this rank's experts get theirs. It belongs to the choice, and
-/// stays on the tape with it.
+/// The ranks to which the slots of a choice go, and those from which this rank's experts get theirs. The
+/// exchange is a part of the choice and stays on the tape with it.
 struct SlotExchange {
     std::vector<int64_t> sent, received;  // slots to and from each rank; empty on one rank
     int64_t total = 0;                    // slots of all ranks

@@ -21,13 +21,13 @@
 
 namespace argosy::model {
 
-/// As FeedForwardTape. The input is not cast.
+/// The tensors that this half keeps, as FeedForwardTape. The input is not cast.
 struct ExpertsTape : HalfTape {
     /// Stays in every recompute mode: nearly equal logits may change places when they are computed again.
     ops::Routing routing;
     SlotExchange exchange;
     at::Tensor logits;  // [rows, experts]
-    // Of this rank's experts.
+    // Rows of this rank's experts.
     at::Tensor slots;       // [slots, dim]; if they came from other ranks, else undefined
     at::Tensor weights;     // [slots]
     at::Tensor gate_up;     // [slots, 2 hidden]

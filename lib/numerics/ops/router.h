@@ -10,7 +10,7 @@ struct Router {
 
     int64_t num_experts = 0, top_k = 0;
     Score score = Score::Softmax;
-    /// Divides the weights of a token by their sum. Of sigmoids, 1e-20 is added to the sum.
+    /// Divides the weights of a token by their sum. The sum of sigmoids gets 1e-20 more.
     bool normalize = true;
     double scale = 1;  // of the weights
     /// Experts are in groups of equal size, and a token goes to experts of top_groups groups. A group's score

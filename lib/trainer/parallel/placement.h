@@ -18,7 +18,7 @@ namespace argosy::parallel {
 /// The axes over which the parameters of dense layers are sharded.
 inline constexpr layout::AxisSet kDenseShards = {layout::Axis::Shard, layout::Axis::Context};
 
-/// Those over which experts are, less those that divide the experts.
+/// The axes over which experts are sharded, less those that divide the experts.
 inline constexpr layout::AxisSet kExpertShards = {layout::Axis::Shard, layout::Axis::Context,
                                                   layout::Axis::Tensor};
 
