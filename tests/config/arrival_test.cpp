@@ -55,7 +55,7 @@ TEST(Arrival, FormerNamesAndSpellings) {
 
 TEST(Arrival, MissingKeysNameTheNearest) {
     const Arrival arrival = titan(
-        "\"two\\nlines\" = 1\n[parallelism]\nexpert_parallel_degree = 8\npipeline_parallel_schedule = "
+        "\"two\\nlines\" = 1\n[parallelism]\nexpert_tensor_parallel_degree = 8\npipeline_parallel_schedule = "
         "\"DualPipeV\"\n"
         "[training]\nenable_cpu_offload = true\nno_such_key = 1\n[model]\nflavor = \"671B\"\n"
         "[activation_checkpoint]\nmode = \"memory_budget\"\n[checkpoint]\ninitial_load_path = "
@@ -63,7 +63,7 @@ TEST(Arrival, MissingKeysNameTheNearest) {
         "[validation]\nenable = true\n");
     EXPECT_EQ(arrival.count(Fate::Missing), 9) << arrival_text(arrival, {});
     for (const char* key :
-         {"parallelism.expert_parallel_degree", "training.enable_cpu_offload", "model.flavor",
+         {"parallelism.expert_tensor_parallel_degree", "training.enable_cpu_offload", "model.flavor",
           "activation_checkpoint.mode", "checkpoint.initial_load_path", "validation.enable"}) {
         EXPECT_EQ(fate_of(arrival, key).find("missing: "), 0U) << key;
         EXPECT_NE(fate_of(arrival, key).find("nearest: "), std::string::npos) << fate_of(arrival, key);
@@ -154,7 +154,8 @@ TEST(Arrival, LitGpt) {
 
 TEST(Arrival, LitGptModelsWithoutAPresetStopTheRun) {
     const Arrival arrival = litgpt("model_name: pythia-14m\nmodel_config:\n  n_layer: 6\n");
-    EXPECT_EQ(arrival.count(Fate::Missing), 7) << arrival_text(arrival, {});  // five kinds of parts, and the length
+    EXPECT_EQ(arrival.count(Fate::Missing), 7)
+        << arrival_text(arrival, {});  // five kinds of parts, and the length
     EXPECT_EQ(read_back(arrival).model.flavor, "pythia-14m");
 }
 
