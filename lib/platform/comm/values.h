@@ -18,8 +18,9 @@ namespace argosy::comm {
 int64_t maximum(Communicator& group, int64_t own);
 
 /// COLLECTIVE: waits until the GPU, if `own` is there, has computed it, and reduces it in the host's memory,
-/// where the result is. For a few numbers that the host reads anyway: tensors on GPUs would need NCCL
-/// communicators of the group. On the device meta, which holds no data, the result is zeros.
+/// where the result is: in `own` itself, if that is there. For a few numbers that the host reads anyway:
+/// tensors on GPUs would need NCCL communicators of the group. On the device meta, which holds no data, the
+/// result is zeros.
 at::Tensor reduce_on_host(Communicator& group, const at::Tensor& own, Reduction reduction,
                           const char* work = "");
 
