@@ -12,22 +12,25 @@
 namespace argosy::model {
 namespace {
 
+/// A matrix that the tensor axis does not cut, and whose operands are not cast.
+Parameter whole_matrix(std::string name, int64_t outputs, int64_t inputs, double deviation) {
+    Parameter parameter = projection(std::move(name), outputs, inputs, kOutputs, deviation);
+    parameter.tensor_dim.reset();
+    parameter.is_projection = false;
+    return parameter;
+}
+
 /// The matrices of all experts, one below the other.
 Parameter stack(std::string name, const ExpertSpec& experts, int64_t outputs, int64_t inputs,
                 double deviation) {
     const int64_t count = experts.router.num_experts;
-    Parameter parameter = projection(std::move(name), count * outputs, inputs, kOutputs, deviation);
+    Parameter parameter = whole_matrix(std::move(name), count * outputs, inputs, deviation);
     parameter.spec.num_matrices = count;
-    parameter.tensor_dim.reset();
     parameter.reads_own_rows = true;
-    parameter.is_projection = false;
     parameter.multiplied = static_cast<double>(experts.router.top_k) / static_cast<double>(count);
     parameter.set = 1;
     return parameter;
 }
-
-/// The router computes in fp32, or in fp64.
-at::Tensor widened(const at::Tensor& x) { return x.to(ops::accumulation_type(x.scalar_type())); }
 
 /// The weight of each slot, in the order of their rows [slots, 1], and back.
 at::Tensor slot_weights(const ops::Routing& routing) {
@@ -57,11 +60,9 @@ void ExpertsPlaces::declare(const ModelSpec& spec, int64_t layer, Unit& unit) {
     const double deviation = residual_deviation(layer);
     const bool both = spec.norms == NormPlace::Both;
     norms.declare_before(spec, both ? "ffn_pre_norm.weight" : "ffn_norm.weight", unit);
-    Parameter gate =
-        projection("moe.router.weight", experts.router.num_experts, spec.dim, kOutputs, kDefaultDeviation);
-    gate.tensor_dim.reset();
-    gate.is_projection = false;
-    router = unit.add({std::move(gate)}, "router");
+    router =
+        unit.add({whole_matrix("moe.router.weight", experts.router.num_experts, spec.dim, kDefaultDeviation)},
+                 "router");
     gate_up =
         unit.add({stack("moe.experts.w1.weight", experts, experts.hidden_dim, spec.dim, kDefaultDeviation),
                   stack("moe.experts.w3.weight", experts, experts.hidden_dim, spec.dim, deviation)},
@@ -82,9 +83,9 @@ at::Tensor Experts::sum_of_slots(const at::Tensor& slots, const ops::Routing& ro
 void Experts::fill(const Weights& weights, const at::Tensor& x, ExpertsTape& tape) const {
     // 1. normalise, if there is a norm before: input [rows, dim]
     norms_.fill(weights, x, ops::kNoCasts, ops::SumOver::Either, tape);
-    // 2. choose experts: logits [rows, experts]
+    // 2. choose experts, in fp32 or in fp64: logits [rows, experts]
     if (!tape.logits.defined())
-        tape.logits = ops::linear(widened(tape.input.values), widened(weights[places_.router]));
+        tape.logits = ops::linear(ops::widened(tape.input.values), ops::widened(weights[places_.router]));
     if (!tape.routing.experts.defined()) {
         tape.routing = ops::route(tape.logits, router_);
         tape.exchange = axis_.exchange(tape.routing);
@@ -137,8 +138,8 @@ at::Tensor Experts::backward_input(const Weights& weights, const at::Tensor& dy,
     // 5. router: its part of dinput
     const at::Tensor dlogits =
         ops::route_backward(token_weights(back[1], routing), tape.logits, routing, router_);
-    dinput.add_(ops::linear_input_gradient(dlogits, widened(weights[places_.router])));
-    work.add_product(places_.router, dlogits, widened(tape.input.values));
+    dinput.add_(ops::linear_input_gradient(dlogits, ops::widened(weights[places_.router])));
+    work.add_product(places_.router, dlogits, ops::widened(tape.input.values));
     // 6. norm before, plus the gradient of the bypass: dx [rows, dim]
     return norms_.gradient_of_x(weights, dinput, dy, x, tape, work);
 }

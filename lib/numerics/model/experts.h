@@ -8,9 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <vector>
-
 #include "model/expert_axis.h"
 #include "model/half.h"
 #include "model/layer.h"
