@@ -105,6 +105,57 @@ TYPED_TEST(GpuElementwise, GluBackward) {
     }
 }
 
+// Weights of rows multiply y and its gradients; their own gradients are sums over rows.
+TYPED_TEST(GpuElementwise, GluOfRowsWithWeights) {
+    using T = TypeParam;
+    for (const GluCase& size : glu_cases()) {
+        SCOPED_TRACE(std::to_string(size.num_rows) + " x " + std::to_string(size.row_size));
+        if (size.gap > 0) continue;
+        const int64_t hidden = size.row_size;
+        const auto both = this->template random<T>(size.num_rows * size.stride(), size.aligned, 4);
+        const auto dy = this->template random<T>(size.num_rows * hidden, size.aligned);
+        const auto weights = this->template random<float>(size.num_rows);
+        const auto [y, dboth, dweights] = in_any_order([&] {
+            Memory<T> result(size.num_rows * hidden, size.aligned), gradient(both.size(), size.aligned);
+            Memory<float> of_weights(size.num_rows, true);
+            const auto& gpu = this->template gpu<T>();
+            gpu.glu({size.activation, size.num_rows, hidden, both.gpu(), both.gpu() + hidden, size.stride(),
+                     result.gpu(), weights.gpu()},
+                    nullptr, nullptr);
+            gpu.glu_backward(
+                {size.activation, size.num_rows, hidden, dy.gpu(), both.gpu(), both.gpu() + hidden,
+                 gradient.gpu(), gradient.gpu() + hidden, size.stride(), weights.gpu(), of_weights.gpu()},
+                nullptr, nullptr);
+            return std::tuple(result, gradient, of_weights);
+        });
+        const auto of_row = [&](int64_t row, int64_t j) {
+            const auto [value, slope] = activated(size.activation, both.at(row * size.stride() + j));
+            return std::tuple(value, slope, both.at(row * size.stride() + hidden + j),
+                              dy.at(row * hidden + j));
+        };
+        const auto expected_y = [&](int64_t i) {
+            const auto [value, slope, up, upper] = of_row(i / hidden, i % hidden);
+            return value * up * weights.at(i / hidden);
+        };
+        const auto expected_dboth = [&](int64_t i) {
+            const int64_t row = i / size.stride(), column = i % size.stride();
+            const auto [value, slope, up, upper] = of_row(row, column % hidden);
+            return (column < hidden ? slope * up : value) * upper * weights.at(row);
+        };
+        const auto expected_dweight = [&](int64_t row) {
+            double sum = 0;
+            for (int64_t j = 0; j < hidden; ++j) {
+                const auto [value, slope, up, upper] = of_row(row, j);
+                sum += value * up * upper;
+            }
+            return sum;
+        };
+        expect_near("y", y, expected_y, 2 * rounding<T>(), kSmallest);
+        expect_near("dgate and dup", dboth, expected_dboth, 2 * rounding<T>(), 1);
+        expect_near("dweights", dweights, expected_dweight, 1e-5, std::sqrt(static_cast<double>(hidden)));
+    }
+}
+
 // The results are those without `largest`, and NaN is larger than all others.
 TYPED_TEST(GpuElementwise, GluFindsTheLargestMagnitudeOfItsResult) {
     using T = TypeParam;
@@ -133,7 +184,7 @@ TYPED_TEST(GpuElementwise, GluFindsTheLargestMagnitudeOfItsResult) {
                 const auto results = run(largest_y.gpu(), largest_dboth.gpu());
                 return std::tuple(std::get<0>(results), largest_y, std::get<1>(results), largest_dboth);
             });
-            EXPECT_TRUE(y.same_bits(right_y) && dboth.same_bits(right_dboth));
+            EXPECT_TRUE(same_numbers(y, right_y) && same_numbers(dboth, right_dboth));
             EXPECT_TRUE(of_y.same_bits(this->largest_of(y))) << of_y.at(0);
             EXPECT_TRUE(of_dboth.same_bits(this->largest_of(dboth))) << of_dboth.at(0);
             EXPECT_EQ(std::isnan(of_y.at(0)), has_nan);

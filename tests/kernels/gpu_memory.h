@@ -27,6 +27,10 @@ inline double mark() {
     return std::bit_cast<double>(uint64_t{0x7fa5a5a5a5a5a5a5});
 }
 template <>
+inline int32_t mark() {
+    return 0x7fa5a5a5;
+}
+template <>
 inline int64_t mark() {
     return 0x7fa5a5a5a5a5a5a5;
 }

@@ -65,6 +65,16 @@ std::string kinds(const Memory<T>& numbers) {
     return all;
 }
 
+/// Whether all numbers are equal. All NaNs are: a product of two has the bits of either.
+template <class T>
+bool same_numbers(const Memory<T>& a, const Memory<T>& b) {
+    for (int64_t i = 0; i < a.size(); ++i) {
+        const double one = a.at(i), other = b.at(i);
+        if (one != other && !(std::isnan(one) && std::isnan(other))) return false;
+    }
+    return a.size() == b.size();
+}
+
 /// Calls `run()`, which returns a tuple of memories, in several orders, and returns the result of the first
 /// call.
 template <class Run>

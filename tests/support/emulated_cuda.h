@@ -117,6 +117,24 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) {
     }
     return bits;
 }
+inline void __syncwarp(unsigned mask = 0xffffffff) { argosy::testing::emulated::exchange(mask, 0); }
+/// The lanes of the mask that have the same value.
+inline unsigned __match_any_sync(unsigned mask, int value) {
+    const uint64_t own = static_cast<unsigned>(value), *all = argosy::testing::emulated::exchange(mask, own);
+    unsigned bits = 0;
+    for (int lane = 0; lane < 32; ++lane) {
+        if ((mask >> lane & 1) != 0 && all[lane] == own) bits |= 1U << lane;
+    }
+    return bits;
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+    const uint64_t* all = argosy::testing::emulated::exchange(mask, value);
+    for (int lane = 0; lane < 32; ++lane) {
+        if ((mask >> lane & 1) != 0) value = std::max(value, static_cast<unsigned>(all[lane]));
+    }
+    return value;
+}
+inline unsigned __reduce_min_sync(unsigned mask, unsigned value) { return ~__reduce_max_sync(mask, ~value); }
 
 // Arithmetic. The compiler does not contract operations here, so plain operations round separately.
 inline float __fadd_rn(float a, float b) { return a + b; }

@@ -50,8 +50,7 @@ struct Rope {
 // Gated linear units (GLU): y = activation(gate) * up. Gate and up are columns of matrices, so their rows may
 // have gaps between them; y and dy are dense. Forward reads two elements and writes one, backward reads three
 // and writes two; the exponential takes about 20 FLOP. A row may have a weight, by which y is multiplied; the
-// gradient of the weight is the sum over the row of dy y without the weight. The kernels of GPUs have no
-// weights.
+// gradient of the weight is the sum over the row of dy y without the weight.
 
 /// Silu (SwiGLU): silu(g) = g / (1 + exp(-g)) = g sigmoid(g).
 /// GeluTanh (GeGLU): gelu(g) = g / 2 (1 + tanh(u)) with u = sqrt(2 / pi) (g + 0.044715 g^3). It is computed

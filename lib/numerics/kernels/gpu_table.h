@@ -19,6 +19,7 @@
 #include "kernels/float8.h"
 #include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
+#include "kernels/routing.h"
 #include "kernels/types.h"
 
 namespace argosy::kernels {
@@ -50,7 +51,9 @@ struct GpuTypedKernels {
     int64_t (*sum_rows_scratch_bytes)(const SumRows<T>&);
     void (*sum_rows)(const SumRows<T>&, void* scratch, GpuStream);
     void (*glu)(const Glu<T>&, GpuStream, float* largest);
-    void (*glu_backward)(const GluBackward<T>&, GpuStream, float* largest);  // of dgate and dup
+    /// `largest` is that of dgate and dup. REQUIRES: it is null if the rows have weights.
+    void (*glu_backward)(const GluBackward<T>&, GpuStream, float* largest);
+    void (*combine)(const Combine<T>&, GpuStream);  // the CPU kernel's bits, except in NaNs
 };
 
 struct GpuTable {
@@ -62,6 +65,12 @@ struct GpuTable {
     void (*add_rounded)(const AddRoundedRows&, GpuStream);         // likewise
     void (*transpose_bytes)(const TransposeBytes&, GpuStream);
     void (*float8_scales)(const Float8Scales&, GpuStream);
+    // No CPU kernels. REQUIRES: at most kMaxRoutedExperts.
+    void (*route)(const Route&, GpuStream);
+    void (*route_backward)(const RouteBackward&, GpuStream);
+    int64_t (*sort_slots_scratch_bytes)(const SortSlots&);
+    void (*sort_slots)(const SortSlots&, void* scratch, GpuStream);
+    void (*invert_order)(const InvertOrder&, GpuStream);
     GpuTypedKernels<float> fp32;
     GpuTypedKernels<BFloat16> bf16;
 

@@ -8,7 +8,6 @@
 #include "ops/gpu_casts.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
-#include "ops/planned_gpu.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
@@ -46,11 +45,6 @@ at::Tensor plain_backward(const at::Tensor& wide_dy, const at::Tensor& gate_up, 
     const at::Tensor dgate = slope.mul_(wide_dy).mul_(widened(up_of(gate_up))).to(gate_up.scalar_type());
     const at::Tensor dup = (sigmoid * gate).mul_(wide_dy).to(gate_up.scalar_type());
     return at::cat({dgate, dup}, /*dim=*/1);
-}
-
-/// The kernels for GPUs have no weights.
-bool has_weighted_kernels(const at::Tensor& gate_up) {
-    return has_kernels(gate_up) && !counts_as_gpu(gate_up);
 }
 
 /// REQUIRES: the rows of gate_up are dense.
@@ -126,7 +120,7 @@ at::Tensor glu_backward(const at::Tensor& dy, const at::Tensor& gate_up, Activat
 
 at::Tensor weighted_glu(const at::Tensor& gate_up, const at::Tensor& weights, Activation activation) {
     at::Tensor y =
-        has_weighted_kernels(gate_up)
+        has_kernels(gate_up)
             ? kernel_forward(with_dense_rows(gate_up), activation, nullptr, weights.contiguous())
             : wide_forward(gate_up, activation).mul_(weights.unsqueeze(1)).to(gate_up.scalar_type());
     note_pass({gate_up, weights, y});
@@ -136,7 +130,7 @@ at::Tensor weighted_glu(const at::Tensor& gate_up, const at::Tensor& weights, Ac
 WeightedGluGradient weighted_glu_backward(const at::Tensor& dy, const at::Tensor& gate_up,
                                           const at::Tensor& weights, Activation activation) {
     note_pass({gate_up, gate_up, dy, weights, weights});
-    if (!has_weighted_kernels(gate_up)) {
+    if (!has_kernels(gate_up)) {
         const at::Tensor wide_dy = widened(dy);
         return {plain_backward(wide_dy * weights.unsqueeze(1), gate_up, activation),
                 wide_forward(gate_up, activation).mul_(wide_dy).sum(1)};

@@ -22,7 +22,7 @@
 namespace argosy::ops {
 namespace {
 
-constexpr double kMinSigmoidSum = 1e-20;  // as DeepSeek-V3 has it
+using kernels::kMinSigmoidSum;
 
 void check(const at::Tensor& logits, const Router& router) {
     ARGOSY_CHECK(logits.dim() == 2 && logits.size(1) == router.num_experts, "logits of {} for {} experts",
@@ -37,9 +37,11 @@ void check(const at::Tensor& logits, const Router& router) {
                  "{} tokens have more slots than int32 can number", logits.size(0));
 }
 
-/// Whether loops of this file compute with logits in fp32 on a processor, or stand for that without data.
-bool in_loops(const at::Tensor& logits) {
-    return has_kernels(logits) && logits.scalar_type() == at::kFloat && !counts_as_gpu(logits);
+/// Whether a GPU's kernels compute with these logits, or loops of this file on a processor, or either stands
+/// for that without data.
+bool has_loops(const at::Tensor& logits) {
+    return has_kernels(logits) && logits.scalar_type() == at::kFloat &&
+           (!counts_as_gpu(logits) || logits.size(1) <= kernels::kMaxRoutedExperts);
 }
 
 // The loops. Results for a token depend on nothing else, so the number of threads does not matter.
@@ -121,6 +123,10 @@ void choose_in_loops(const at::Tensor& logits, const Router& router, const at::T
     const float *of_tokens = elements<float>(logits), *of_experts = elements<float>(bias);
     auto* experts = mutable_elements<int32_t>(routing.experts);
     auto* weights = mutable_elements<float>(routing.weights);
+    if (gpu::holds(logits)) {
+        return kernels::gpu_table()->route({router, logits.size(0), of_tokens, of_experts, experts, weights},
+                                           gpu::current_stream());
+    }
     const int64_t k = router.top_k, min_tokens = min_rows_per_thread(16 * router.num_experts);
     run_on_parts(logits, logits.size(0), min_tokens, [&](int64_t begin, int64_t end) {
         Chooser chooser(router, of_experts);
@@ -137,6 +143,12 @@ void sort_in_loops(const Routing& routing) {
     auto* order = mutable_elements<int32_t>(routing.order);
     auto* counts = mutable_elements<int64_t>(routing.counts);
     const int64_t num_experts = routing.counts.numel(), num_slots = routing.experts.numel();
+    if (gpu::holds(routing.experts)) {
+        const auto& gpu = *kernels::gpu_table();
+        const kernels::SortSlots args = {num_slots, num_experts, experts, order, counts};
+        const at::Tensor memory = scratch(gpu.sort_slots_scratch_bytes(args), routing.experts);
+        return gpu.sort_slots(args, mutable_elements<uint8_t>(memory), gpu::current_stream());
+    }
     std::fill_n(counts, num_experts, 0);
     for (int64_t slot = 0; slot < num_slots; ++slot) ++counts[experts[slot]];
     std::vector<int64_t> next(num_experts);
@@ -173,6 +185,11 @@ at::Tensor backward_in_loops(const at::Tensor& dweights, const at::Tensor& logit
     const auto* chosen = elements<int32_t>(experts);
     auto* out = mutable_elements<float>(dlogits);
     const int64_t k = router.top_k, size = router.num_experts;
+    if (gpu::holds(logits)) {
+        kernels::gpu_table()->route_backward({router, logits.size(0), upper, of_tokens, chosen, out},
+                                             gpu::current_stream());
+        return dlogits;
+    }
     run_on_parts(logits, logits.size(0), min_rows_per_thread(16 * size), [&](int64_t begin, int64_t end) {
         std::vector<float> scores(size);
         for (int64_t token = begin; token < end; ++token) {
@@ -243,10 +260,13 @@ at::Tensor plain_backward(const at::Tensor& dweights, const at::Tensor& logits, 
 
 /// The rows of the slots: the inverse of `order`.
 at::Tensor rows_of_slots(const at::Tensor& order) {
-    if (gpu::holds(order)) return std::get<1>(order.sort()).to(at::kInt);
     at::Tensor rows = at::empty_like(order);
     const auto* slots = elements<int32_t>(order);
     auto* out = mutable_elements<int32_t>(rows);
+    if (gpu::holds(order)) {
+        kernels::gpu_table()->invert_order({order.numel(), slots, out}, gpu::current_stream());
+        return rows;
+    }
     run_on_parts(order, order.numel(), kMinElementsPerThread, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) out[slots[row]] = static_cast<int32_t>(row);
     });
@@ -261,14 +281,15 @@ at::Tensor kernel_combine(const at::Tensor& y, const at::Tensor& rows, int64_t n
         const auto* row = elements<int32_t>(rows);
         T* out = mutable_elements<T>(x);
         const auto part = [&](int64_t begin, int64_t end) {
-            kernels::table().of<T>().combine({.num_tokens = end - begin,
-                                              .row_size = size,
-                                              .num_slots = num_slots,
-                                              .rows = row + begin * num_slots,
-                                              .y = of_rows,
-                                              .x = out + begin * size});
+            return kernels::Combine<T>{.num_tokens = end - begin,
+                                       .row_size = size,
+                                       .num_slots = num_slots,
+                                       .rows = row + begin * num_slots,
+                                       .y = of_rows,
+                                       .x = out + begin * size};
         };
-        run_on_parts(y, x.size(0), min_rows_per_thread(num_slots * size), part);
+        run_on_rows<T>(&kernels::TypedKernels<T>::combine, &kernels::GpuTypedKernels<T>::combine, y,
+                       x.size(0), num_slots * size, part);
     });
     return x;
 }
@@ -286,7 +307,7 @@ Routing route(const at::Tensor& logits, const Router& router, const at::Tensor& 
     check(logits, router);
     const at::Tensor of_experts = bias.defined() ? bias.to(logits.scalar_type()).contiguous() : bias;
     Routing routing;
-    if (in_loops(logits)) {
+    if (has_loops(logits)) {
         const auto integers = logits.options().dtype(at::kInt);
         routing = {.experts = at::empty({logits.size(0), router.top_k}, integers),
                    .weights = at::empty({logits.size(0), router.top_k}, logits.options()),
@@ -306,7 +327,7 @@ at::Tensor route_backward(const at::Tensor& dweights, const at::Tensor& logits, 
     check(logits, router);
     const at::Tensor& experts = routing.experts;
     note_pass({logits, logits, dweights, experts});
-    if (!in_loops(logits)) return plain_backward(dweights, logits, experts, router);
+    if (!has_loops(logits)) return plain_backward(dweights, logits, experts, router);
     return backward_in_loops(dweights.contiguous(), logits.contiguous(), experts.contiguous(), router);
 }
 
@@ -318,8 +339,8 @@ at::Tensor combine(const at::Tensor& y, const at::Tensor& order, int64_t num_slo
     ARGOSY_CHECK(y.size(0) == order.numel() && order.numel() % num_slots == 0, "{} rows for {} slots of {}",
                  y.size(0), order.numel(), num_slots);
     const at::Tensor rows = rows_of_slots(order.contiguous());
-    at::Tensor x = has_kernels(y) && !counts_as_gpu(y) ? kernel_combine(y.contiguous(), rows, num_slots)
-                                                       : plain_combine(y, rows, num_slots);
+    at::Tensor x =
+        has_kernels(y) ? kernel_combine(y.contiguous(), rows, num_slots) : plain_combine(y, rows, num_slots);
     note_pass({y, x});
     return x;
 }

@@ -166,11 +166,14 @@ struct GluBody {
     template <int kCount>
     struct Loaded {
         Elements<T, kCount> gate, up;
+        float weight;
     };
     template <int kCount>
     __device__ Loaded<kCount> load(int64_t i) const {
         const int64_t at = place_of(i, args.row_size, args.stride);
-        return {load_elements<kCount>(args.gate + at), load_elements<kCount>(args.up + at)};
+        const auto row = static_cast<uint32_t>(i) / static_cast<uint32_t>(args.row_size);
+        return {load_elements<kCount>(args.gate + at), load_elements<kCount>(args.up + at),
+                args.weights != nullptr ? args.weights[row] : 1.0F};
     }
     template <int kCount, class Written>
     __device__ void store(int64_t i, const Loaded<kCount>& loaded, Written& written) const {
@@ -178,13 +181,25 @@ struct GluBody {
         Floats<kCount> y;
 #pragma unroll
         for (int k = 0; k < kCount; ++k) {
-            y[k] = __fdividef(gate[k], 1.0F + expf(-sigmoid_argument<kActivation>(gate[k]))) * up[k];
+            const float activated = __fdividef(gate[k], 1.0F + expf(-sigmoid_argument<kActivation>(gate[k])));
+            y[k] = activated * up[k] * loaded.weight;
         }
         written.store_and_include(args.y + i, narrowed<T>(y));
     }
 };
 
-// Let s = sigmoid(a) and b = gate da / dgate. Then d activation / d gate = s (1 + b (1 - s)).
+/// What backward computes of an element: let s = sigmoid(a) and b = gate da / dgate; then the slope, d
+/// activation / d gate, is s (1 + b (1 - s)).
+struct Activated {
+    float value, slope;
+};
+template <Activation kActivation>
+__device__ Activated activated(float gate) {
+    const float open = __fdividef(1.0F, 1.0F + expf(-sigmoid_argument<kActivation>(gate)));
+    const float b = sigmoid_argument<kActivation>(gate, 3 * kGeluCubic);
+    return {gate * open, open * (1.0F + b * (1.0F - open))};
+}
+
 template <class T, Activation kActivation>
 struct GluBackwardBody {
     static constexpr int kAtOnce = 1;
@@ -208,16 +223,52 @@ struct GluBackwardBody {
         Floats<kCount> dgate, dup;
 #pragma unroll
         for (int k = 0; k < kCount; ++k) {
-            const float open = __fdividef(1.0F, 1.0F + expf(-sigmoid_argument<kActivation>(gate[k])));
-            const float b = sigmoid_argument<kActivation>(gate[k], 3 * kGeluCubic);
-            const float slope = open * (1.0F + b * (1.0F - open));
+            const auto [value, slope] = activated<kActivation>(gate[k]);
             dgate[k] = slope * dy[k] * up[k];
-            dup[k] = gate[k] * open * dy[k];
+            dup[k] = value * dy[k];
         }
         written.store_and_include(args.dgate + loaded.at, narrowed<T>(dgate));
         written.store_and_include(args.dup + loaded.at, narrowed<T>(dup));
     }
 };
+
+/// The same for rows with weights. A warp computes a row: the gradient of its weight is a sum over the row.
+template <class T, Activation kActivation, int kCount>
+__global__ void __launch_bounds__(kThreads) weighted_glu_backward_kernel(GluBackward<T> args) {
+    const int64_t row = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
+    if (row >= args.num_rows) return;
+    const T* upper = args.dy + row * args.row_size;
+    const int64_t begin = row * args.stride;
+    const float weight = args.weights[row];
+    float dweight = 0;
+    for (int64_t i = threadIdx.x % kWarp * kCount; i < args.row_size; i += kWarp * kCount) {
+        const auto dy = load<kCount>(upper + i), gate = load<kCount>(args.gate + begin + i),
+                   up = load<kCount>(args.up + begin + i);
+        Floats<kCount> dgate, dup;
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+            const auto [value, slope] = activated<kActivation>(gate[k]);
+            const float weighted = dy[k] * weight;
+            dgate[k] = slope * weighted * up[k];
+            dup[k] = value * weighted;
+            dweight = fmaf(value * up[k], dy[k], dweight);
+        }
+        store(args.dgate + begin + i, dgate);
+        store(args.dup + begin + i, dup);
+    }
+    dweight = warp_sum(dweight);
+    if (threadIdx.x % kWarp == 0) args.dweights[row] = dweight;
+}
+
+template <class T, Activation kActivation>
+void launch_weighted_glu_backward(const GluBackward<T>& args, bool aligned, GpuStream stream) {
+    if (args.num_rows == 0) return;
+    const auto kernel = aligned ? weighted_glu_backward_kernel<T, kActivation, kPack<T>>
+                                : weighted_glu_backward_kernel<T, kActivation, 1>;
+    launch({"weighted_glu_backward", static_cast<unsigned>(ceil_div(args.num_rows, kThreads / kWarp)),
+            kThreads, stream},
+           kernel, args);
+}
 
 }  // namespace
 
@@ -261,6 +312,7 @@ void glu(const Glu<T>& args, GpuStream stream, float* largest) {
                                             : run(GluBody<T, Activation::GeluTanh>{left});
         left.gate += max_rows * args.stride, left.up += max_rows * args.stride,
             left.y += max_rows * args.row_size;
+        if (left.weights != nullptr) left.weights += max_rows;
     }
 }
 
@@ -269,6 +321,11 @@ void glu_backward(const GluBackward<T>& args, GpuStream stream, float* largest) 
     if (args.row_size == 0) return;
     const bool aligned =
         in_packs<T>(args.row_size | args.stride, args.dy, args.gate, args.up, args.dgate, args.dup);
+    if (args.weights != nullptr) {
+        return args.activation == Activation::Silu
+                   ? launch_weighted_glu_backward<T, Activation::Silu>(args, aligned, stream)
+                   : launch_weighted_glu_backward<T, Activation::GeluTanh>(args, aligned, stream);
+    }
     const int64_t max_rows = max_rows_per_launch(args.row_size), step = max_rows * args.stride;
     for (GluBackward<T> left = args; left.num_rows > 0; left.num_rows -= max_rows) {
         const int64_t count = (left.num_rows < max_rows ? left.num_rows : max_rows) * args.row_size;

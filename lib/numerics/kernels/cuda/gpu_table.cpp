@@ -25,7 +25,8 @@ constexpr GpuTypedKernels<T> typed() {
             .sum_rows_scratch_bytes = cuda::sum_rows_scratch_bytes<T>,
             .sum_rows = cuda::sum_rows<T>,
             .glu = cuda::glu<T>,
-            .glu_backward = cuda::glu_backward<T>};
+            .glu_backward = cuda::glu_backward<T>,
+            .combine = cuda::combine<T>};
 }
 
 }  // namespace
@@ -37,6 +38,11 @@ const GpuTable* gpu_table() {
                                         .add_rounded = cuda::add_rounded,
                                         .transpose_bytes = cuda::transpose_bytes,
                                         .float8_scales = cuda::float8_scales,
+                                        .route = cuda::route,
+                                        .route_backward = cuda::route_backward,
+                                        .sort_slots_scratch_bytes = cuda::sort_slots_scratch_bytes,
+                                        .sort_slots = cuda::sort_slots,
+                                        .invert_order = cuda::invert_order,
                                         .fp32 = typed<float>(),
                                         .bf16 = typed<BFloat16>()};
     return &kTable;

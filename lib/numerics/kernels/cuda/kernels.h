@@ -10,6 +10,7 @@
 #include "kernels/float8.h"
 #include "kernels/optimizer.h"
 #include "kernels/rms_norm.h"
+#include "kernels/routing.h"
 #include "kernels/types.h"
 
 namespace argosy::kernels::cuda {
@@ -75,5 +76,13 @@ template <class T>
 void glu(const Glu<T>& args, GpuStream stream, float* largest);
 template <class T>
 void glu_backward(const GluBackward<T>& args, GpuStream stream, float* largest);
+
+void route(const Route& args, GpuStream stream);
+void route_backward(const RouteBackward& args, GpuStream stream);
+int64_t sort_slots_scratch_bytes(const SortSlots& args);
+void sort_slots(const SortSlots& args, void* scratch, GpuStream stream);
+void invert_order(const InvertOrder& args, GpuStream stream);
+template <class T>
+void combine(const Combine<T>& args, GpuStream stream);
 
 }  // namespace argosy::kernels::cuda
