@@ -15,7 +15,10 @@
 #include <utility>
 
 #include "model/weight_work.h"
+#include "ops/numerics.h"
 #include "ops/ops_context.h"
+#include "ops/planned_gpu.h"
+#include "support/allocation_log.h"
 #include "support/tensors.h"
 
 namespace argosy::model {
@@ -128,6 +131,26 @@ TEST_F(RoundedGradients, AreThoseOfFp32RoundedOncePerMicrobatch) {
             }
         }
     }
+}
+
+// A GPU multiplies all groups at once, in bf16: only a part of the products is widened at a time.
+TEST_F(RoundedGradients, AGpuWidensSomeGroupsAtATime) {
+    constexpr int64_t kGroups = 64, kRows = 512, kColumns = 1024, kElements = kGroups * kRows * kColumns;
+    const ops::PlannedGpu gpu(90);
+    auto& memory = testing::AllocationLog::of<at::kMeta>();
+    const auto narrow = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
+    GradientSum sum{at::empty({kGroups * kRows, kColumns}, narrow)};
+    sum.rounding = {Sums::key_of(0), {.length = kColumns, .stride = kColumns}, nullptr};
+    WeightWork work;
+    work.add_grouped_product({0, 1}, at::empty({100, kRows}, narrow), at::empty({100, kColumns}, narrow),
+                             at::empty({kGroups}, narrow.dtype(at::kLong)));
+    Gradients gradients{.sums = {&sum}};
+    memory.start();
+    work.run(gradients);
+    const int64_t widened = 4 * ops::max_temporary_elements(sum.sum);
+    EXPECT_LT(widened, 4 * kElements);
+    EXPECT_LT(memory.peak_bytes(), 2 * kElements + widened + (1 << 20));
+    EXPECT_FALSE(sum.empty);
 }
 
 TEST_F(RoundedGradients, GroupsHaveTheProductsOfTheirRows) {

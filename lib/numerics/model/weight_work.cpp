@@ -18,6 +18,12 @@ namespace {
 /// Returns the sum, to which a gradient can then be added. Zeroes the sum first if it is empty.
 at::Tensor& started(GradientSum& gradient) { return gradient.empty ? gradient.sum.zero_() : gradient.sum; }
 
+/// Of a gradient in fp32 that is added to a sum in bf16.
+int64_t max_elements_at_once(const at::Tensor& x) {
+    constexpr int64_t kMaxElements = 64 << 20;  // 256 MiB: enough to keep a GPU's products efficient
+    return std::min(kMaxElements, ops::max_temporary_elements(x));
+}
+
 }  // namespace
 
 void WeightWork::add_product(Place place, ops::Operand dy, ops::Operand x, const ops::Recipe& recipe) {
@@ -144,9 +150,7 @@ void WeightWork::add(const Item& item, GradientSum& gradient) {
 }
 
 int64_t WeightWork::rows_at_once(int64_t num_rows, int64_t row_size, const at::Tensor& x) {
-    constexpr int64_t kMaxElements = 64 << 20;  // 256 MiB: enough to keep a GPU's products efficient
-    const int64_t max_elements = std::min(kMaxElements, ops::max_temporary_elements(x));
-    return ops::rows_at_once(num_rows, max_elements / std::max<int64_t>(1, row_size));
+    return ops::rows_at_once(num_rows, max_elements_at_once(x) / std::max<int64_t>(1, row_size));
 }
 
 /// Adds the item's gradient to sums in bf16, whose rows in this order are the gradient's rows. A product with
@@ -181,25 +185,30 @@ void WeightWork::add_rounded(const Item& item, std::span<GradientSum* const> gra
     for (GradientSum* each : gradients) each->count_gradient();
 }
 
-/// The same for a product of groups. Some groups at a time, unless all are multiplied at once.
+/// The same for a product of groups, some groups at a time. Products of all groups at once come in bf16, and
+/// some groups at a time are widened.
 void WeightWork::add_rounded_groups(const Item& item, GradientSum& gradient) {
     const at::Tensor &dy = item.dy.values, &x = item.other.values, &counts = item.counts;
     const int64_t num_groups = counts.size(0), group_size = gradient.sum.numel() / num_groups;
     GradientSum by_group = gradient;
     by_group.sum = gradient.sum.view({num_groups, -1, x.size(1)});
     const bool at_once = ops::multiplies_groups_at_once(dy, x);
-    const int64_t max_groups = ops::max_temporary_elements(x) / std::max<int64_t>(1, group_size);
-    const int64_t step = at_once ? num_groups : std::clamp<int64_t>(max_groups, 1, num_groups);
+    const at::Tensor narrow = at_once ? ops::grouped_weight_gradient(dy, x, counts) : at::Tensor();
+    const int64_t step =
+        std::clamp<int64_t>(max_elements_at_once(x) / std::max<int64_t>(1, group_size), 1, num_groups);
     const at::Tensor workspace =
         at::empty({step, by_group.sum.size(1), x.size(1)}, x.options().dtype(at::kFloat));
     for (int64_t begin = 0; begin < num_groups; begin += step) {
         const int64_t count = std::min(step, num_groups - begin);
-        const auto [first_row, num_rows] =
-            at_once ? ops::GroupRows{0, x.size(0)} : ops::rows_of_groups(counts, x.size(0), begin, count);
         const at::Tensor part = workspace.narrow(0, 0, count);
-        ops::grouped_weight_gradient(part, dy.narrow(0, first_row, num_rows),
-                                     x.narrow(0, first_row, num_rows), counts.narrow(0, begin, count),
-                                     /*accumulate=*/false);
+        if (at_once) {
+            part.copy_(narrow.narrow(0, begin, count));
+        } else {
+            const auto [first_row, num_rows] = ops::rows_of_groups(counts, x.size(0), begin, count);
+            ops::grouped_weight_gradient(part, dy.narrow(0, first_row, num_rows),
+                                         x.narrow(0, first_row, num_rows), counts.narrow(0, begin, count),
+                                         /*accumulate=*/false);
+        }
         by_group.add_rounded(part, begin);
     }
     gradient.count_gradient();

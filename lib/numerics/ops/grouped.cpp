@@ -2,6 +2,7 @@
 
 #include <ATen/ops/_grouped_mm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <numeric>
@@ -56,6 +57,7 @@ at::Tensor ends_of(const at::Tensor& counts) { return counts.cumsum(0, at::kInt)
 /// LibTorch's product of all groups, [rows, columns] or [groups, rows, columns]; it has no form without data.
 at::Tensor multiply_at_once(const at::Tensor& a, const at::Tensor& b, const at::Tensor& counts,
                             at::IntArrayRef shape) {
+    if (a.numel() == 0) return at::zeros(shape, a.options());
     return a.is_meta() ? at::empty(shape, a.options()) : at::_grouped_mm(a, b, ends_of(counts));
 }
 
@@ -110,7 +112,8 @@ GroupRows rows_of_groups(const at::Tensor& counts, int64_t num_rows, int64_t fir
         const int64_t first = num_rows * first_group / counts.numel();
         return {first, num_rows * (first_group + num_groups) / counts.numel() - first};
     }
-    const auto* of_groups = elements<int64_t>(counts);
+    const at::Tensor readable = counts.cpu();
+    const auto* of_groups = elements<int64_t>(readable);
     return {std::accumulate(of_groups, of_groups + first_group, int64_t{0}),
             std::accumulate(of_groups + first_group, of_groups + first_group + num_groups, int64_t{0})};
 }
@@ -172,6 +175,13 @@ void grouped_weight_gradient(const at::Tensor& out, const at::Tensor& dy, const 
             sum.zero_();
         }
     });
+}
+
+at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& counts) {
+    at::Tensor made = multiply_at_once(dy.t(), x, counts, {counts.size(0), dy.size(1), x.size(1)});
+    note_groups({.rows = dy.size(1), .columns = x.size(1), .terms = mean_rows(x, counts)}, x.size(0), made,
+                {dy, x, made});
+    return made;
 }
 
 }  // namespace argosy::ops

@@ -24,14 +24,19 @@ at::Tensor grouped_input_gradient(const at::Tensor& dy, at::TensorList weights, 
 
 /// out[g] = dy^T x over the rows of group g, or out[g] += with `accumulate`. `out` has the shape of a weight,
 /// and may have a wider type than dy and x. If all groups are multiplied at once, the products are rounded to
-/// the type of dy and x before they are added.
+/// the type of dy and x before they are added: LibTorch 2.11 refuses another type of the result. The
+/// alternative, cuBLASLt's product of each group added to its fp32 sum, needs the counts on the host and a
+/// launch for each expert (128 experts of 768 x 2048: each fills a third of an H200), for rounding errors of
+/// 2^-9 of a microbatch's gradient that are independent of each other.
 void grouped_weight_gradient(const at::Tensor& out, const at::Tensor& dy, const at::Tensor& x,
                              const at::Tensor& counts, bool accumulate);
+/// Returns the products before they are added, [groups, out, in]. REQUIRES: all groups are multiplied at once.
+at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& counts);
 
 /// Whether all groups are multiplied at once, for rows like `a` and others like `b`.
 bool multiplies_groups_at_once(const at::Tensor& a, const at::Tensor& b);
 
-/// The rows of `num_groups` groups from `first_group` on, of `num_rows` in all. REQUIRES: counts are not on a
+/// The rows of `num_groups` groups from `first_group` on, of `num_rows` in all. The host waits for counts on a
 /// GPU.
 struct GroupRows {
     int64_t first, count;
