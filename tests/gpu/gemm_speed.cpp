@@ -2,6 +2,10 @@
 // scale for each matrix, each line, or blocks of 128 terms (of weights squares), as a Markdown table with one
 // row per product. Every product is checked before it is timed: some elements are compared with sums in fp64.
 // The results are those of training: bf16, and weight gradients accumulated in fp32. Casts are not timed.
+//
+// --held measures the products in bf16 while a kernel holds some multiprocessors, as NCCL's collectives do:
+// with the algorithm of a free GPU, and with the one that cuBLASLt chooses for the multiprocessors that are
+// left.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +23,7 @@
 #include "cuda/device.h"
 #include "cuda/memory.h"
 #include "cuda/stream.h"
+#include "gpu/hold.h"
 
 namespace argosy::cublas {
 namespace {
@@ -268,6 +273,7 @@ struct Options {
     std::string model;
     double seconds = 0.06;
     bool quick = false;
+    std::vector<int> held;  // numbers of multiprocessors
 };
 
 std::vector<Linear> layers_of(const Options& options) {
@@ -285,21 +291,64 @@ double tera_flops(const Product& product, double seconds) {
            static_cast<double>(product.a.columns) / seconds;
 }
 
-ExitCode measure(const Options& options) {
-    if (cuda::device_count() == 0) throw RunError("there is no GPU here");
-    cuda::set_device(options.device);
+/// TFLOP/s of products, each checked first.
+class Rates {
+  public:
+    Rates(const Options& options, const Operands& operands) : options_(options), operands_(operands) {}
+    double operator()(const Product& product) {
+        operands_.check(multiplier_, product, stream_);
+        return tera_flops(product, seconds_of(multiplier_, product, options_.seconds, stream_));
+    }
+    Target target() const { return multiplier_.target(); }
+
+  private:
+    const Options& options_;
+    const Operands& operands_;
+    const cuda::Stream stream_;
+    Multiplier multiplier_;
+};
+
+ExitCode measure_held(const Options& options) {
     const std::vector<Linear> layers = layers_of(options);
     const Operands operands(Sizes(layers, options.tokens));
-    const cuda::Stream stream;
-    Multiplier multiplier;
-    const auto rate = [&](const Product& product) {
-        operands.check(multiplier, product, stream);
-        return tera_flops(product, seconds_of(multiplier, product, options.seconds, stream));
-    };
+    Rates rate(options, operands);
+    const int all = cuda::num_multiprocessors();
+    fmt::print(
+        "{} of {} multiprocessors; bf16, {} tokens, heads {}; TFLOP/s, and percent of those of a free "
+        "GPU\n\n",
+        cuda::describe_device(options.device).name, all, options.tokens, kHeadTokens);
+    fmt::print(
+        "| model | linear | pass | held | free GPU | beside it | % | chosen for the rest | % | share left % "
+        "|\n");
+    fmt::print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+    for (const Linear& layer : layers) {
+        for (const Pass pass : kPasses) {
+            Product product = operands.product(layer, pass, std::min(options.tokens, layer.most_tokens));
+            const double free = rate(product);
+            for (const int held : options.held) {
+                product.max_multiprocessors = 0;
+                const cuda::HeldMultiprocessors kernel(held);
+                const double beside = rate(product);
+                product.max_multiprocessors = all - held;
+                const double chosen = rate(product);
+                fmt::print("| {} | {} | {} | {} | {:.4g} | {:.4g} | {:.0f} | {:.4g} | {:.0f} | {:.0f} |\n",
+                           layer.model, layer.name, name(pass), held, free, beside, 100 * beside / free,
+                           chosen, 100 * chosen / free, 100.0 * (all - held) / all);
+                std::fflush(stdout);
+            }
+        }
+    }
+    return ExitCode::Done;
+}
+
+ExitCode measure(const Options& options) {
+    const std::vector<Linear> layers = layers_of(options);
+    const Operands operands(Sizes(layers, options.tokens));
+    Rates rate(options, operands);
     const auto float8_rate = [&](const Product& product) -> std::string {
         const Float8Product kind = {product.a.type,    product.b.type,    product.c.type, product.scales,
                                     product.c.columns, product.a.columns, product.c.rows};
-        if (!refusal(kind, multiplier.target()).empty()) return "-";
+        if (!refusal(kind, rate.target()).empty()) return "-";
         return fmt::format("{:.4g}", rate(product));
     };
 
@@ -336,8 +385,14 @@ int run(int argc, char** argv) {
     app.add_option("--seconds", options.seconds, "of each of five measurements a product")
         ->check(CLI::PositiveNumber);
     app.add_flag("--quick", options.quick, "tiny layers, to see that it works");
+    app.add_option("--held", options.held, "instead, products in bf16 while so many multiprocessors are held")
+        ->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
-    return run_program("gemm_speed", [&] { return measure(options); });
+    return run_program("gemm_speed", [&] {
+        if (cuda::device_count() == 0) throw RunError("there is no GPU here");
+        cuda::set_device(options.device);
+        return options.held.empty() ? measure(options) : measure_held(options);
+    });
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <type_traits>
 #include <utility>
@@ -35,6 +36,12 @@ const int64_t* Slices::ids(int64_t count, int64_t limit) {
     return ids(std::move(values));
 }
 
+const int32_t* Slices::narrow_ids(const std::vector<int32_t>& values) {
+    std::vector<int64_t> pairs((values.size() + 1) / 2);
+    std::memcpy(pairs.data(), values.data(), values.size() * sizeof(int32_t));
+    return reinterpret_cast<const int32_t*>(ids(std::move(pairs)));
+}
+
 namespace {
 
 template <class T>
@@ -50,6 +57,14 @@ double value(double x) {
 template <>
 double value(uint8_t x) {  // float8: the bits are compared
     return x;
+}
+template <>
+double value(int32_t x) {
+    return x;
+}
+template <>
+double value(int64_t x) {
+    return static_cast<double>(x);
 }
 
 /// Tolerance of a result that is rounded to T.
@@ -86,6 +101,8 @@ T* Slices::output(int64_t count, int times, double tolerance) {
 }
 
 template uint8_t* Slices::output(int64_t, int, double);
+template int32_t* Slices::output(int64_t, int, double);
+template int64_t* Slices::output(int64_t, int, double);
 
 float* Slices::zeros_for_launches(int64_t count, double tolerance) {
     auto* const to = output<float>(count * kLaunches, 0, tolerance);
@@ -470,8 +487,8 @@ std::vector<Case> all_cases() {
                                add_rounded(),
                                adamw(false),
                                adamw(true)};
-    const std::vector<Case> of_float8 = float8_cases();
-    cases.insert(cases.end(), of_float8.begin(), of_float8.end());
+    for (const std::vector<Case>& more : {float8_cases(), routing_cases()})
+        cases.insert(cases.end(), more.begin(), more.end());
     return cases;
 }
 

@@ -48,6 +48,7 @@ class Slices {
     /// Numbers from 0 to limit - 1.
     const int64_t* ids(int64_t count, int64_t limit);
     const int64_t* ids(std::vector<int64_t> values);
+    const int32_t* narrow_ids(const std::vector<int32_t>& values);
     /// Counts bytes that the kernel reads a second time.
     void read_again(int64_t bytes) { traffic_bytes_ += bytes; }
     void* scratch(int64_t bytes) { return take(bytes, 0); }
@@ -79,7 +80,8 @@ struct Case {
 };
 
 std::vector<Case> all_cases();
-/// Those of them that float8 needs (float8_cases.cpp).
+/// Those of them that float8 needs (float8_cases.cpp), and experts (routing_cases.cpp).
 std::vector<Case> float8_cases();
+std::vector<Case> routing_cases();
 
 }  // namespace argosy::kernels

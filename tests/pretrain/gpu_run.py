@@ -17,6 +17,9 @@ CONFIG = {"vocab_size": 260, "hidden_size": 48, "num_hidden_layers": 2, "num_att
           "num_key_value_heads": 2, "head_dim": 12, "intermediate_size": 80, "max_position_embeddings": 64,
           "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu"}
 FAMILIES = {"llama": ("LlamaForCausalLM", False), "qwen2": ("Qwen2ForCausalLM", True), "qwen3": ("Qwen3ForCausalLM", True)}
+EXPERTS = {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "tie_word_embeddings": False, "num_experts": 6,
+           "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True, "decoder_sparse_step": 1,
+           "mlp_only_layers": []}
 BFLOAT16 = {"training__mixed_precision_param": "bfloat16"}
 BFLOAT16_STATES = BFLOAT16 | {"training__dtype": "bfloat16", "optimizer__state_dtype": "bfloat16"}
 BFLOAT16_GRADIENTS = BFLOAT16 | {"training__gradient_accumulation_dtype": "bfloat16"}
@@ -105,6 +108,13 @@ class Places:
                 found = losses(self.once(self.gpu, num_ranks, **layout, **settings))
                 self.assert_alike(found, expected, self.fp32_tolerance)
 
+    def experts(self):
+        """The settings of a model with experts. A multiple of 8 elements, as a GPU's products of groups want them."""
+        assets = self.folder / "experts"
+        assets.mkdir(exist_ok=True)
+        (assets / "config.json").write_text(json.dumps(CONFIG | EXPERTS))
+        return {"model__hf_assets_path": assets}
+
     def float8(self, converter="quantize.linear.float8", unit=32):
         """The settings of two steps of a model whose matrices have sides that products of eight bits take. A multiple of
         `unit` elements."""
@@ -136,6 +146,12 @@ class OnGpu(Places):
             with self.subTest(name):
                 cpu, gpu = self.on_both(name, **settings)
                 self.assert_alike(gpu, cpu, 5e-3)
+
+    def test_experts_have_the_cpus_losses(self):
+        for name, settings, tolerance in (("float32", {}, self.fp32_tolerance), ("gradients", BFLOAT16_GRADIENTS, 5e-3)):
+            with self.subTest(name):
+                cpu, gpu = self.on_both(name, **self.experts(), **settings)
+                self.assert_alike(gpu, cpu, tolerance)
 
     def test_float8_stays_within_tolerance_and_a_graph_changes_no_bit(self):
         blockwise = {RECIPE: "blockwise", "training__seq_len": 64}
@@ -213,6 +229,12 @@ class BetweenRanks(Places):
                 graphs = losses(self.once(self.gpu, num_ranks, **settings))
                 plain = self.train(self.gpu, num_ranks, f"none{name}", **(settings | {"compile__graphs": False}))
                 self.assertEqual(graphs, plain)
+
+    def test_experts_between_ranks(self):
+        expected = self.train(self.gpu, 1, "one", **self.experts())
+        num_ranks, layout = LAYOUTS["fsdp2"]
+        found = self.train(self.gpu, num_ranks, "two", parallelism__expert_parallel_degree=2, **layout, **self.experts())
+        self.assert_alike(found, expected, self.fp32_tolerance)
 
     def test_float8_between_ranks(self):
         settings = self.float8()
