@@ -54,8 +54,16 @@ TEST_F(GpuShortage, OfDataOnTheHostHasTheRemediesOfBoth) {
 }
 
 TEST_F(GpuShortage, OutsideTensorsReportsTheGpusMemory) {
-    EXPECT_ERROR(explain([] { throw MemoryError({size_t{3} << 29}, "none"); }), RunError,
-                 "1.5 GiB requested; of the GPU's 1024 GiB", "compile.graphs = false");
+    const auto outside = [] { throw MemoryError({size_t{3} << 29}, "none"); };
+    config_.compile.graphs = config::Switch::On;
+    EXPECT_ERROR(explain(outside), RunError, "1.5 GiB requested; of the GPU's 1024 GiB",
+                 "compile.graphs = false");
+    config_.compile.graphs = config::Switch::Off;  // as a run with experts chooses
+    try {
+        explain(outside);
+    } catch (const RunError& error) {
+        EXPECT_EQ(std::string(error.what()).find("graphs"), std::string::npos) << error.what();
+    }
 }
 
 TEST_F(GpuShortage, IsReportedIfTheGpuRefusesQueries) {

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
+#include "expect_error.h"
 #include "model/flops.h"
 #include "ops/ops_context.h"
 #include "plan/gpus.h"
 #include "plan/plan.h"
+#include "plan/plan_text.h"
 #include "plan/rank_trace.h"
 #include "plan/simulate.h"
 #include "setup/options.h"
@@ -132,6 +135,76 @@ TEST(RankTrace, OfAPlanIsThatOfTheRankWithTheMostWork) {
         EXPECT_NEAR(plan.ranks[0].trace.flops / most, 1, 1e-9) << family;
         EXPECT_LT(least, 0.99 * most) << family;
     }
+}
+
+/// The host takes most of a tiny step's time.
+Machine machine_without_host() {
+    Machine machine = named_gpu("h100");
+    machine.host_seconds = 0;
+    return machine;
+}
+
+/// 8 experts in every layer over all 4 ranks, or on each.
+RankTrace trace_of_experts(double planned_imbalance, int num_layers = 4, int degree = 4) {
+    const ops::OpsContext tensors;
+    train::TrainerOptions how = options();
+    how.spec.num_layers = num_layers;
+    how.spec.experts = {.router = {.num_experts = 8, .top_k = 2}, .hidden_dim = 96};
+    how.model.planned_imbalance = planned_imbalance;
+    return trace_rank(how, layout::resolve({.shard = 4, .expert = degree}, 4), 0, machine_without_host());
+}
+
+double seconds_of_products(const RankTrace& trace) {
+    return trace.compute_seconds.at(ops::WorkKind::Product);
+}
+
+// 256 slots of a rank's 128 tokens, and as many come to it in balance.
+TEST(RankTrace, OfTheRankWithTheMostSlotsGrowsWithTheImbalance) {
+    const RankTrace even = trace_of_experts(1), uneven = trace_of_experts(1.5);
+    // Tapes have 128 rows more: the slots, gate and up, their product, the weight and the place of each.
+    const int64_t grown = uneven.peak.bytes - even.peak.bytes,
+                  grown_of_three = trace_of_experts(1.5, 3).peak.bytes - trace_of_experts(1, 3).peak.bytes;
+    EXPECT_EQ(grown - grown_of_three, 128 * (2 * (64 + 2 * 96 + 96) + 4 + 4));
+    EXPECT_EQ(uneven.peak.held, even.peak.held);
+    EXPECT_GT(seconds_of_products(uneven), seconds_of_products(even));
+    EXPECT_GT(simulate_step(std::span(&uneven, 1))[0].total, simulate_step(std::span(&even, 1))[0].total);
+    ASSERT_EQ(uneven.launches.size(), even.launches.size());
+    int num_exchanges = 0;
+    for (size_t i = 0; i < even.launches.size(); ++i) {
+        const comm::MovedBytes one = even.launches[i].moved, more = uneven.launches[i].moved;
+        const bool is_exchange = even.launches[i].kind == comm::OpKind::AllToAll;
+        num_exchanges += is_exchange;
+        EXPECT_EQ(std::max(more.sent, more.received),
+                  std::max(one.sent, one.received) * (is_exchange ? 3 : 2) / 2)
+            << i;
+    }
+    EXPECT_EQ(num_exchanges, 4 * 4 * 4) << "there and back, in both passes, of 4 layers and 4 microbatches";
+    EXPECT_EQ(trace_of_experts(100).peak.bytes, trace_of_experts(4).peak.bytes) << "all slots of all ranks";
+    // On each rank all slots stay.
+    const RankTrace alone = trace_of_experts(1, 4, 1), also = trace_of_experts(1.5, 4, 1);
+    EXPECT_EQ(also.peak.bytes, alone.peak.bytes);
+    EXPECT_EQ(seconds_of_products(also), seconds_of_products(alone));
+}
+
+TEST(RankTrace, OfAPlanStatesItsImbalance) {
+    const ops::OpsContext tensors;
+    config::JobConfig config;
+    config.model.name = "qwen3_moe";
+    config.training.seq_len = 256;
+    const auto planned = [&](int degree) {
+        config.parallelism.expert_parallel_degree = degree;
+        return make_plan(config, 8, machine_without_host());
+    };
+    const Plan divided = planned(8), alone = planned(1);
+    EXPECT_EQ(divided.planned_imbalance, 1.2);
+    const char* const line = "the planned rank's experts get 1.2 times an equal share: moe.planned_imbalance";
+    EXPECT_NE(plan_text(divided).find(line), std::string::npos) << plan_text(divided);
+    EXPECT_EQ(plan_text(alone).find("moe."), std::string::npos);
+    config.moe.planned_imbalance = 1;
+    EXPECT_LT(planned(8).seconds, divided.seconds);
+    EXPECT_EQ(planned(1).seconds, alone.seconds);
+    config.compile.graphs = config::Switch::On;
+    EXPECT_ERROR(planned(8), UserError, "compile.graphs = true: the model has experts");
 }
 
 TEST(RankTrace, ComputesAgainWhatRecomputationDrops) {

@@ -99,7 +99,8 @@ std::vector<StepOperation> operations_of(const layout::MeshShape& mesh, train::T
                     .num_heads = 4,
                     .num_kv_heads = 2,
                     .head_dim = 8,
-                    .hidden_dim = 48};
+                    .hidden_dim = 48,
+                    .experts = options.spec.experts};
     options.model.seq_len = 16;
     options.num_microbatches = 4;
     const ops::OpsContext tensors;
@@ -123,6 +124,24 @@ TEST(StepOperations, AreThoseOfARecordedStep) {
                                   {.model = {.context = {parallel::ContextOptions::Rotation::Ring}}})),
               (Names{"cp all_gather", "cp reduce_scatter", "cp sendrecv"}))
         << "the parameters, and attention's ring";
+}
+
+// Equal parts are measured, whatever the plan takes for the rank with the most.
+TEST(StepOperations, OfExpertsHaveTheirAllToAll) {
+    const layout::MeshShape mesh = layout::resolve({.shard = 2, .tensor = 2, .expert = 4}, 4);
+    for (const double imbalance : {1.0, 2.0}) {
+        train::TrainerOptions options;
+        options.spec.experts = {.router = {.num_experts = 8, .top_k = 2}, .hidden_dim = 24};
+        options.model.planned_imbalance = imbalance;
+        const auto operations = operations_of(mesh, options);
+        const auto exchange = std::ranges::find_if(operations, [](const StepOperation& each) {
+            return each.name() == "alltoall over dp_shard x tp";
+        });
+        ASSERT_NE(exchange, operations.end());
+        EXPECT_EQ(exchange->groups, (Groups{{0, 1, 2, 3}}));
+        // A rank has half of a sequence, two slots of a token, a row in bf16 and a weight in fp32.
+        EXPECT_EQ(exchange->launch_bytes, 8 * 2 * (2 * 32 + 4));
+    }
 }
 
 TEST(StepOperations, OfAStepHaveItsBytes) {

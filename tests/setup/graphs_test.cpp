@@ -72,8 +72,11 @@ TEST(Graphs, HaveNoExperts) {
     EXPECT_ERROR(choose_graphs(with(Switch::On), experts), UserError, "compile.graphs = true",
                  "the model has experts", "set compile.graphs = auto or false");
     EXPECT_EQ(choose_graphs(with(Switch::Off), experts).why_off, "");
-    // Whoever does not choose has none either.
+    EXPECT_FALSE(uses_graphs({}, experts));
+    // Whoever does not choose, as a plan, has none either.
     const layout::MeshShape mesh{{1, 1, 1, 1, 1}};
+    EXPECT_ERROR(trainer_options(with(Switch::On), model::preset("qwen3_moe", "debugmodel"), mesh), UserError,
+                 "the model has experts", "set compile.graphs = auto or false");
     EXPECT_TRUE(trainer_options({}, model::preset("llama3", "debugmodel"), mesh).executor.graphs);
     EXPECT_FALSE(trainer_options({}, model::preset("qwen3_moe", "debugmodel"), mesh).executor.graphs);
 }

@@ -265,6 +265,14 @@ TEST(TrainerOptions, QkClipIsForModelsWithoutQkNorm) {
     EXPECT_ERROR(options_of(config), UserError, "optimizer.qk_clip = 100 shrinks wq and wk", "remove the key");
 }
 
+TEST(TrainerOptions, ImbalanceIsForModelsWithExperts) {
+    JobConfig config;
+    config.moe.planned_imbalance = 1.5;
+    EXPECT_ERROR(options_of(config), UserError, "moe.planned_imbalance = 1.5, but llama3 has no experts");
+    config.model.name = "qwen3_moe";
+    EXPECT_EQ(options_of(config).model.planned_imbalance, 1.5);
+}
+
 TEST(TrainerOptions, NumberTypes) {
     JobConfig config;
     EXPECT_EQ(options_of(config).model.precision.master, at::kFloat);

@@ -26,7 +26,7 @@ std::set<std::string> names_of_options() {
     [[maybe_unused]] const auto& [spec, model, stage_layers, schedule, own_schedule, own_schedule_path,
                                   reshard, recompute, num_microbatches, executor, step] = options;
     [[maybe_unused]] const auto& [precision, casts, tensor, context, seq_len, microbatch_size, seed,
-                                  score_threshold] = model;
+                                  score_threshold, planned_imbalance] = model;
     [[maybe_unused]] const auto& [graphs, take_softmax_sums, observer, launch_observer] = executor;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
     [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
@@ -67,6 +67,7 @@ std::set<std::string> names_of_options() {
             "groups",
             "unit_grad_norms",
             "score_threshold",
+            "planned_imbalance",
             "qk_clip",
             "beta1",
             "beta2",
@@ -176,6 +177,9 @@ std::vector<Flip> flips() {
          kArithmetic},
         {"unit_grad_norms", kShard, [](auto& o) { o.step.unit_grad_norms = true; }},
         {"score_threshold", kOne, [](auto& o) { o.model.score_threshold = 100; }},
+        {"planned_imbalance", layout::resolve({.shard = 2, .expert = 2}, 2),
+         [](auto& o) { o.model.planned_imbalance = 1.5; }, "",
+         [](auto& o) { o.spec.experts = {.router = {.num_experts = 4, .top_k = 2}, .hidden_dim = 24}; }},
         {"qk_clip", kShard, [](auto& o) { o.step.qk_clip = 100; }},
         {"beta1", kOne, [](auto& o) { o.step.adamw.beta1 = 0.5; }, kArithmetic},
         {"beta2", kOne, [](auto& o) { o.step.adamw.beta2 = 0.5; }, kArithmetic},

@@ -54,17 +54,20 @@ std::string tensor_text(const Plan& plan) {
     const RankPlan& rank = plan.slowest();
     const std::vector<TensorCollective> rows = rank.tensor_collectives;
     if (rows.empty()) return "";
+    size_t width = 6;
+    for (const TensorCollective& row : rows) width = std::max(width, row.group.size());
     std::string text = fmt::format(
-        "collectives of tensor parallelism, rank {}, a step (links: without waits; exposed: the rank "
-        "waits):\n"
-        "  {:<6} {:<9} {:<20} {:<24} {:>6} {:>9} {:>9} {:>10}  overlaps with products\n",
-        rank.trace.rank, "group", "pass", "for", "collective", "number", "MiB", "links ms", "exposed ms");
+        "collectives of tensor and expert parallelism, rank {}, a step (links: without waits; exposed: the "
+        "rank waits):\n"
+        "  {:<{}} {:<9} {:<20} {:<24} {:>6} {:>9} {:>9} {:>10}  overlaps with products\n",
+        rank.trace.rank, "group", width, "pass", "for", "collective", "number", "MiB", "links ms",
+        "exposed ms");
     for (const TensorCollective& row : rows) {
         text += fmt::format(
-            "  {:<6} {:<9} {:<20} {:<24} {:>6} {:>9.4g} {:>9.3g} {:>10.3g}  {}\n", row.group, row.pass,
-            row.work, std::string(comm::kind_name(row.kind)) + (row.in_parts ? " in parts" : ""), row.number,
-            static_cast<double>(std::max(row.moved.sent, row.moved.received)) / kMebi, 1e3 * row.seconds,
-            1e3 * row.exposed_seconds, row.why_not.empty() ? "yes" : "no: " + row.why_not);
+            "  {:<{}} {:<9} {:<20} {:<24} {:>6} {:>9.4g} {:>9.3g} {:>10.3g}  {}\n", row.group, width,
+            row.pass, row.work, std::string(comm::kind_name(row.kind)) + (row.in_parts ? " in parts" : ""),
+            row.number, static_cast<double>(std::max(row.moved.sent, row.moved.received)) / kMebi,
+            1e3 * row.seconds, 1e3 * row.exposed_seconds, row.why_not.empty() ? "yes" : "no: " + row.why_not);
     }
     return text;
 }

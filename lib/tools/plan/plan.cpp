@@ -15,6 +15,7 @@
 #include "plan/fewer_layers.h"
 #include "plan/gpus.h"
 #include "setup/converters.h"
+#include "setup/graphs.h"
 #include "setup/number_types.h"
 #include "setup/options.h"
 #include "train/dry_step.h"
@@ -107,7 +108,9 @@ Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& ma
         planned.degrees[static_cast<int>(layout::Axis::Pipeline)] = part.num_pipeline_ranks;
     }
     options.num_microbatches = std::min(options.num_microbatches, part.num_microbatches);
-    options.executor.graphs &= setup::uses_graphs(config, num_ranks > machine.ranks_per_node);
+    options.executor.graphs &=
+        setup::uses_graphs(config, {.has_experts = options.spec.experts.has_value(),
+                                    .several_nodes = num_ranks > machine.ranks_per_node});
     Plan plan{.title = setup::model_title(config.model, options.spec),
               .mesh = mesh,
               .machine = machine,
@@ -123,6 +126,7 @@ Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& ma
         plan.ranks.push_back({std::move(traces[i]), times[i], std::move(rows)});
         plan.ranks.back().time.exposed_of_launches = std::vector<double>();
     }
+    if (mesh.degree(mesh.expert_axes) > 1) plan.planned_imbalance = options.model.planned_imbalance;
     plan.peak_flops = machine.peak(at::kBFloat16);
     plan.compute_type = name_of(config.training.mixed_precision_param);
     plan.peak_ratio = plan.peak_flops / machine.peak(options.model.precision.compute);

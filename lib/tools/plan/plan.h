@@ -26,11 +26,12 @@ struct Plan {
     std::string title;  // the model
     layout::MeshShape mesh;
     Machine machine;
-    std::vector<RankPlan> ranks;  // one of each pipeline stage
-    int64_t tokens = 0;           // of a step
-    double seconds = 0;           // of a step
-    double model_flops = 0;       // of a step and a device, by the causal formula (model/flops.h)
-    double peak_flops = 0;        // of a device in bf16, as for the MFU of a run (observe/metrics.h)
+    std::vector<RankPlan> ranks;   // one of each pipeline stage
+    int64_t tokens = 0;            // of a step
+    double seconds = 0;            // of a step
+    double model_flops = 0;        // of a step and a device, by the causal formula (model/flops.h)
+    double planned_imbalance = 1;  // moe.planned_imbalance; 1 as well where each rank has all experts
+    double peak_flops = 0;         // of a device in bf16, as for the MFU of a run (observe/metrics.h)
     /// The type of the products, and how many times lower its peak is.
     std::string compute_type = {};
     double peak_ratio = 1;

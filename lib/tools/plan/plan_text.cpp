@@ -225,6 +225,11 @@ std::string plan_text(const Plan& plan) {
     }
     if (plan.machine.is_gpu) text += beside_tensors(plan.machine, fullest.trace);
     text += fmt::format("step      {:.3g} s (estimate): {}\n", slowest.time.total, time_parts(slowest.time));
+    if (plan.planned_imbalance > 1) {
+        text += fmt::format(
+            "          the planned rank's experts get {:.3g} times an equal share: moe.planned_imbalance\n",
+            plan.planned_imbalance);
+    }
     text +=
         fmt::format("speed     {:.0f} tokens/s, {:.0f} a device, {:.1f} % of the peak of {:.4g} TFLOP/s\n",
                     plan.tokens_per_second(), plan.tokens_per_second() / plan.mesh.num_ranks(),
@@ -274,6 +279,7 @@ ordered_json value_of(const Plan& plan) {
             {"tokens_per_second", plan.tokens_per_second()},
             {"tokens_per_second_per_device", plan.tokens_per_second() / plan.mesh.num_ranks()},
             {"mfu_causal", plan.utilisation()},
+            {"planned_imbalance", plan.planned_imbalance},
             {"ranks", std::move(ranks)}};
 }
 

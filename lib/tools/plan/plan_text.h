@@ -18,7 +18,8 @@ std::string plan_text(const Plan& plan);
 /// One JSON object with the keys
 ///   model, mesh, machine, num_ranks, ranks_per_node, links {in_node, between_nodes: [{collective (null:
 ///   every other one), bytes_per_second, latency_seconds, source}]}, fits, memory_room_bytes,
-///   step_seconds, tokens, tokens_per_second, tokens_per_second_per_device, mfu_causal, ranks [{rank, memory
+///   step_seconds, tokens, tokens_per_second, tokens_per_second_per_device, mfu_causal, planned_imbalance,
+///   ranks [{rank, memory
 ///   {peak_bytes, operation, weights, copies, gradients, moments, gathered, other}, shared_bytes,
 ///   mapped_shared_bytes, communicators, communicator_bytes, moved_bytes {axes: {sent, received}},
 ///   tensor_collectives [{group, pass, for, collective, in_parts, number, sent, received, seconds,

@@ -50,13 +50,18 @@ std::string why_not(comm::OpKind kind, const Launch& launch, const Neighbours& p
     return "the next operation needs all of it";
 }
 
+bool is_listed(const Launch& launch, int num_tensor_ranks) {
+    const std::string tensor = layout::AxisSet(layout::Axis::Tensor).name();
+    const bool of_tensors = launch.group == "world" || launch.group.ends_with(tensor);
+    return launch.purpose.work == std::string_view("experts") || (num_tensor_ranks > 1 && of_tensors);
+}
+
 bool is_in_parts(const Launch& launch) { return launch.purpose.part_of.has_value(); }
 
 }  // namespace
 
 std::vector<TensorCollective> tensor_collectives(const RankTrace& trace, const RankTime& time,
                                                  int num_tensor_ranks) {
-    if (num_tensor_ranks == 1) return {};
     const bool any_in_parts = std::ranges::any_of(trace.launches, is_in_parts);
     const std::vector<Neighbours> neighbours = neighbours_of(trace);
     std::vector<TensorCollective> found;
@@ -65,8 +70,7 @@ std::vector<TensorCollective> tensor_collectives(const RankTrace& trace, const R
     for (size_t i = 0; i < trace.launches.size(); ++i) {
         const Launch& launch = trace.launches[i];
         // 1. the row of the launch
-        const std::string tensor = layout::AxisSet(layout::Axis::Tensor).name();
-        if (launch.group != "world" && !launch.group.ends_with(tensor)) continue;
+        if (!is_listed(launch, num_tensor_ranks)) continue;
         const comm::OpKind kind = launch.purpose.part_of.value_or(launch.kind);
         const auto key = [](const TensorCollective& of) {
             return std::tie(of.group, of.pass, of.work, of.kind, of.in_parts);

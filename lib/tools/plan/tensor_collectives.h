@@ -1,5 +1,5 @@
-// The collectives of tensor parallelism in a planned step: which of them overlap with matrix products, and
-// why the others do not.
+// The collectives of tensor and expert parallelism in a planned step: which of them overlap with matrix
+// products, and why the others do not.
 //
 // The table stands on the events of a rank's step (rank_trace.h): a collective overlaps if matrix products
 // run between its launch and the wait for its end. Operations carry their purpose (comm::Purpose).
@@ -13,7 +13,8 @@
 
 namespace argosy::plan {
 
-/// The collectives of one purpose in a step of a rank, over ranks among which are those of its tensor axis.
+/// The collectives of one purpose in a step of a rank: for experts, or over ranks among which are those of
+/// its tensor axis.
 struct TensorCollective {
     std::string group;  // axes: "tp", "world"
     std::string pass;   // as Launch::pass
@@ -28,8 +29,9 @@ struct TensorCollective {
     std::string why_not = {};    // it does not overlap with products; empty: it does
 };
 
-/// In the order of their first launch. Empty for one tensor rank. The sums of `moved` are those of
-/// RankTrace::moved. `time`: what the simulation found for `trace`.
+/// In the order of their first launch. With one tensor rank, those for experts alone. The sums of `moved`
+/// over a group with the tensor axis are those of RankTrace::moved. `time`: what the simulation found for
+/// `trace`.
 std::vector<TensorCollective> tensor_collectives(const RankTrace& trace, const RankTime& time,
                                                  int num_tensor_ranks);
 

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "observe/shortage.h"
 #include "observe/step_timer.h"
-#include "setup/options.h"
+#include "setup/graphs.h"
 #include "setup/process.h"
 
 namespace argosy::plan {
@@ -124,7 +124,9 @@ std::vector<std::string> remedies(const config::JobConfig& config, bool on_gpu) 
             "parallelism.pipeline_parallel_schedule = Interleaved1F1B (with {} the last stage keeps the "
             "gradients of its logits until their weight gradients are computed)",
             schedule));
-    add(on_gpu && setup::uses_graphs(config), "compile.graphs = false (a graph keeps its own memory)");
+    // A run that has chosen has no "auto" any more.
+    add(on_gpu && config.compile.graphs == config::Switch::On && setup::uses_graphs(config),
+        "compile.graphs = false (a graph keeps its own memory)");
     add(config.debug.plain_operations,
         "debug.plain_operations = false (plain operations keep copies in wider types)");
     return found;

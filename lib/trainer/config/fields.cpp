@@ -228,6 +228,10 @@ std::vector<Section> make_schema() {
                  within(0, std::numeric_limits<int>::max()),
                  "Layers of each stage, or of every stage (one number); empty: equal, adjusted by the two "
                  "keys above.")}),
+        section("moe", &JobConfig::moe, "experts",
+                {key("planned_imbalance", &Moe::planned_imbalance, at_least(1),
+                     "Plans: tokens at the experts of the fullest rank, over an equal share. Runs do not use "
+                     "it.")}),
         section(
             "checkpoint", &JobConfig::checkpoint,
             "saving and resuming, and initial weights; lib/files/checkpoint/FORMAT.md specifies the files",

@@ -158,6 +158,12 @@ struct Parallelism {
     bool operator==(const Parallelism&) const = default;
 };
 
+// Only for models with experts; of other models, setup refuses values that are not the defaults.
+struct Moe {
+    double planned_imbalance = 1.2;
+    bool operator==(const Moe&) const = default;
+};
+
 struct Float8 {
     std::optional<Float8Recipe> recipe_name;  // recipe(), unless set
     Float8Recipe recipe() const { return recipe_name.value_or(Float8Recipe::Tensorwise); }
@@ -256,6 +262,7 @@ struct JobConfig {
     Evaluation evaluation;
     LossSpike loss_spike;
     Parallelism parallelism;
+    Moe moe;
     Checkpoint checkpoint;
     ActivationCheckpoint activation_checkpoint;
     Float8 float8;

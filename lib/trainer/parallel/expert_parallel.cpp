@@ -5,6 +5,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/repeat_interleave.h>
 
+#include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -38,21 +40,26 @@ std::vector<int64_t> list_of(const at::Tensor& numbers) {
 
 }  // namespace
 
-std::unique_ptr<model::ExpertAxis> make_expert_axis(const model::ModelSpec& spec, comm::Mesh& mesh) {
+std::unique_ptr<model::ExpertAxis> make_expert_axis(const model::ModelSpec& spec, comm::Mesh& mesh,
+                                                    double planned_imbalance) {
     const layout::AxisSet axes = mesh.shape().expert_axes;
     if (!spec.experts || mesh.degree(axes) == 1) return std::make_unique<model::ExpertAxis>();
     comm::Communicator& group = mesh.group(axes, /*parts=*/1, /*number=*/2);
     group.open_collectives(comm::Collectives::Others);
-    return std::make_unique<ExpertParallelAxis>(group);
+    return std::make_unique<ExpertParallelAxis>(group, planned_imbalance);
 }
 
-/// Without data: equally many slots for each expert.
+/// Without data, this rank's experts get the most slots: from each rank, this one too, as many. The other
+/// ranks get equally many of the rest.
 SlotExchange ExpertParallelAxis::planned(const ops::Routing& routing) const {
-    const int64_t num_slots = routing.order.size(0);
+    const int64_t num_slots = routing.order.size(0), num_others = group_.size() - 1;
+    const double share = static_cast<double>(num_slots) * planned_imbalance_ / group_.size();
+    const int64_t here = std::min(num_slots, static_cast<int64_t>(std::ceil(share)));
     SlotExchange made{.total = num_slots * group_.size()};
-    for (int rank = 0; rank < group_.size(); ++rank)
-        made.sent.push_back(layout::chunk(num_slots, group_.size(), rank).size);
-    made.received = std::vector<int64_t>(group_.size(), made.sent[group_.rank()]);
+    for (int other = 0; other < num_others; ++other)
+        made.sent.push_back(layout::chunk(num_slots - here, num_others, other).size);
+    made.sent.insert(made.sent.begin() + group_.rank(), here);
+    made.received = std::vector<int64_t>(group_.size(), here);
     const int64_t num_rows = std::accumulate(made.received.begin(), made.received.end(), int64_t{0});
     made.order = at::empty({num_rows}, routing.order.options());
     made.counts = routing.counts.narrow(0, 0, routing.counts.size(0) / group_.size());

@@ -14,12 +14,15 @@ namespace argosy::parallel {
 
 /// The model::ExpertAxis of a mesh. COLLECTIVE over the ranks that divide the experts. REQUIRES: mesh
 /// outlives the object.
-std::unique_ptr<model::ExpertAxis> make_expert_axis(const model::ModelSpec& spec, comm::Mesh& mesh);
+std::unique_ptr<model::ExpertAxis> make_expert_axis(const model::ModelSpec& spec, comm::Mesh& mesh,
+                                                    double planned_imbalance);
 
 class ExpertParallelAxis : public model::ExpertAxis {
   public:
-    /// REQUIRES: the group outlives the object, and its size divides the number of experts.
-    explicit ExpertParallelAxis(comm::Communicator& group) : group_(group) {}
+    /// `planned_imbalance`: without data, as many times an equal share of the group's slots come to this
+    /// rank. REQUIRES: the group outlives the object, and its size divides the number of experts.
+    explicit ExpertParallelAxis(comm::Communicator& group, double planned_imbalance = 1)
+        : group_(group), planned_imbalance_(planned_imbalance) {}
 
     int degree() const override { return group_.size(); }
     model::SlotExchange exchange(const ops::Routing& routing) const override;
@@ -34,6 +37,7 @@ class ExpertParallelAxis : public model::ExpertAxis {
     model::SlotExchange planned(const ops::Routing& routing) const;
 
     comm::Communicator& group_;
+    double planned_imbalance_;
 };
 
 }  // namespace argosy::parallel

@@ -74,7 +74,7 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
                              options.microbatch_size * options.seq_len / mesh.degree(layout::Axis::Context),
                              options.casts)),
       context_(make_context_axis(options.context, mesh, options.seq_len)),
-      experts_(make_expert_axis(spec, mesh)) {
+      experts_(make_expert_axis(spec, mesh, options.planned_imbalance)) {
     ARGOSY_CHECK(!precision_.bf16_gradients || precision_.reduce == at::kFloat,
                  "gradients in bf16 with sums over ranks in {}", toString(precision_.reduce));
     if (options.score_threshold) {

@@ -46,6 +46,7 @@ struct ModelOptions {
     int64_t microbatch_size = 1;                 // sequences
     uint64_t seed = 0;                           // of the initial weights
     std::optional<double> score_threshold = {};  // of ParallelModel::largest_scores(); none: not watched
+    double planned_imbalance = 1;                // ExpertParallelAxis
 };
 
 /// Owns everything that this rank computes with. The object cannot be moved, because its layers refer to it.

@@ -13,6 +13,14 @@ namespace {
 
 using config::Switch;
 
+constexpr const char* kNoneOfExperts =
+    "the model has experts: the host may read how many tokens each of them has, which a graph cannot record";
+
+/// Whether anything else than graphs themselves keeps a run from recording them.
+bool may_have_graphs(const config::JobConfig& config) {
+    return config.compile.enable && config.compile.graphs != Switch::Off && !config.debug.plain_operations;
+}
+
 /// The setting because of which forward and backward send messages between neighbours; empty without one.
 std::string setting_with_messages(const config::Parallelism& parallelism) {
     if (parallelism.pipeline_parallel_degree > 1)
@@ -28,17 +36,20 @@ std::string setting_with_messages(const config::Parallelism& parallelism) {
 
 }  // namespace
 
-GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts) {
-    config::JobConfig asked = config;
-    asked.compile.graphs = Switch::On;
-    if (config.compile.graphs == Switch::Off || !uses_graphs(asked)) return {};
-    if (facts.has_experts) {
-        constexpr const char* kWhy =
-            "the model has experts: the host may read how many tokens each of them has, which a graph cannot "
-            "record";
-        if (config.compile.graphs == Switch::Auto) return {.why_off = kWhy};
-        throw UserError("compile.graphs = true: {}; set compile.graphs = auto or false", kWhy);
+bool uses_graphs(const config::JobConfig& config, const GraphFacts& facts) {
+    if (!may_have_graphs(config)) return false;
+    if (config.compile.graphs == Switch::On) {
+        if (!facts.has_experts) return true;
+        throw UserError("compile.graphs = true: {}; set compile.graphs = auto or false", kNoneOfExperts);
     }
+    const bool were_tried = config.parallelism.pipeline_parallel_degree == 1 && !facts.several_nodes;
+    return were_tried && !facts.has_experts;
+}
+
+GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts) {
+    if (!may_have_graphs(config)) return {};
+    const bool on = uses_graphs(config, facts);
+    if (facts.has_experts) return {.why_off = kNoneOfExperts};
     const std::string setting = setting_with_messages(config.parallelism);
     const bool hangs =
         !setting.empty() && !nccl::runs_recorded_at_once(facts.nccl_version, facts.driver_version);
@@ -55,7 +66,7 @@ GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& fac
             cuda::version_text(nccl::kMinDriverForGraphs));
     }
     if (hangs) return {.why_off = why};
-    if (uses_graphs(config, facts.several_nodes)) return {.on = true};
+    if (on) return {.on = true};
     const char* const where = config.parallelism.pipeline_parallel_degree > 1
                                   ? "between stages on several GPUs"
                                   : "on several nodes";

@@ -25,9 +25,12 @@ struct GraphChoice {
     std::string why_off = {};  // if the choice was "auto", and the configuration has a use for graphs
 };
 
-/// "auto" is off with a pipeline or on several nodes, where graphs were not tried, where messages in graphs
-/// would hang, and with experts, of which graphs cannot be recorded. In the last two cases "true" throws
-/// UserError.
+/// Whether a run on GPUs records forward and backward as graphs, if those would not hang. "auto" is off with
+/// a pipeline or on several nodes, where graphs were not tried, and with experts, of which graphs cannot be
+/// recorded. With experts, "true" throws UserError.
+bool uses_graphs(const config::JobConfig& config, const GraphFacts& facts = {});
+
+/// The same where messages in graphs may hang: there "auto" is off, and "true" throws UserError.
 GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts);
 
 /// COLLECTIVE over `ranks`, those of the context: the configuration of a run on GPUs with the choice in place

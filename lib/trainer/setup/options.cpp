@@ -14,6 +14,7 @@
 #include "parallel/placement.h"
 #include "parallel/transfers.h"
 #include "setup/converters.h"
+#include "setup/graphs.h"
 #include "setup/number_types.h"
 #include "train/muon.h"
 
@@ -90,6 +91,14 @@ std::optional<double> qk_clip(const config::Optimizer& optimizer, const model::M
             *optimizer.qk_clip, spec.name);
     }
     return optimizer.qk_clip;
+}
+
+double planned_imbalance(const config::Moe& moe, const model::ModelSpec& spec) {
+    if (!spec.experts && moe != config::Moe()) {
+        throw UserError("moe.planned_imbalance = {:g}, but {} has no experts; remove the key",
+                        moe.planned_imbalance, spec.name);
+    }
+    return moe.planned_imbalance;
 }
 
 parallel::Precision precision(const config::Training& training) {
@@ -221,13 +230,6 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
             .message_channels = comm.message_channels};
 }
 
-bool uses_graphs(const config::JobConfig& config, bool several_nodes) {
-    const bool were_tried = config.parallelism.pipeline_parallel_degree == 1 && !several_nodes;
-    const bool wanted = config.compile.graphs == config::Switch::On ||
-                        (config.compile.graphs == config::Switch::Auto && were_tried);
-    return config.compile.enable && wanted && !config.debug.plain_operations;
-}
-
 layout::MeshRequest mesh_request(const config::Parallelism& parallelism) {
     return {.pipeline = parallelism.pipeline_parallel_degree,
             .replicate = parallelism.data_parallel_replicate_degree,
@@ -266,6 +268,8 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
     auto layers = stage_layers(config.parallelism, own, spec.num_layers);
     auto groups = groups_of(optimizer, spec);
     const auto clip = qk_clip(optimizer, spec);
+    const double imbalance = planned_imbalance(config.moe, spec);
+    const bool graphs = uses_graphs(config, {.has_experts = spec.experts.has_value()});
     auto makers = optimizers(config);
     train::TrainerOptions options{
         .spec = spec,
@@ -277,7 +281,8 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                   .context = context_options(config.parallelism),
                   .seq_len = sizes.seq_len,
                   .microbatch_size = sizes.microbatch_size,
-                  .seed = static_cast<uint64_t>(config.debug.seed)},
+                  .seed = static_cast<uint64_t>(config.debug.seed),
+                  .planned_imbalance = imbalance},
         .stage_layers = std::move(layers),
         .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
         .own_schedule = own,
@@ -287,7 +292,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
             one_of(config.activation_checkpoint.mode,
                    {model::RecomputeMode::None, model::RecomputeMode::Selective, model::RecomputeMode::Full}),
         .num_microbatches = sizes.num_microbatches,
-        .executor = {.graphs = uses_graphs(config) && !spec.experts},
+        .executor = {.graphs = graphs},
         .step = {
             .max_norm = config.training.max_norm,
             .weight_decay = optimizer.weight_decay,

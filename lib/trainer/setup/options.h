@@ -43,10 +43,6 @@ std::string model_title(const config::Model& model, const model::ModelSpec& spec
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
                                  c10::Device device = c10::kCPU);
 
-/// Whether a run on GPUs records forward and backward as CUDA graphs. A run asks choose_graphs(), which
-/// also knows where they would hang.
-bool uses_graphs(const config::JobConfig& config, bool several_nodes = false);
-
 layout::MeshRequest mesh_request(const config::Parallelism& parallelism);
 
 /// Throws UserError if the data-parallel ranks cannot share training.global_batch_size.
