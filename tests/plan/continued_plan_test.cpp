@@ -82,6 +82,17 @@ TEST(ContinuedPlan, IsThatOfAllMicrobatches) {
     expect_the_whole_step(pipeline(16, 1, 80, PipelineSchedule::OneForwardOneBackward), 32);
     expect_the_whole_step(pipeline(2, 1, 42, PipelineSchedule::InterleavedOneForwardOneBackward), 4);
     expect_the_whole_step(pipeline(2, 2, 45, PipelineSchedule::ZbvZeroBubble), 4);
+    // Rank 0 of several stages needs the most memory in the third round only.
+    config::JobConfig deep = pipeline(8, 1, 48, PipelineSchedule::InterleavedOneForwardOneBackward);
+    deep.model.name = "qwen3_moe";
+    deep.model.flavor = "30B-A3B";
+    deep.training.seq_len = 4096;
+    auto& layers = deep.parallelism.pipeline_parallel_layers_per_stage;
+    layers = std::vector<int64_t>(24, 2);
+    layers.front() = 1;
+    layers.back() = 3;
+    deep.parallelism.expert_parallel_degree = 2;
+    expect_the_whole_step(deep, 16);
     config::JobConfig accumulation = pipeline(1, 2, 1, PipelineSchedule::OneForwardOneBackward);
     accumulation.training.global_batch_size = 2 * 40;
     expect_the_whole_step(accumulation, 4);

@@ -231,10 +231,10 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
 
 Plan make_plan(const config::JobConfig& config, int num_ranks, const Machine& machine) {
     // Schedules repeat themselves after as many microbatches as there are ranks, once the pipeline is full:
-    // those of several stages a rank in their third round.
+    // those of several stages a rank in their fourth round.
     constexpr int64_t kFull = 8;
     const int64_t period = config.parallelism.pipeline_parallel_degree;
-    const int64_t full = is_1f1b(config.parallelism) ? period + kFull : std::max(2 * period, kFull);
+    const int64_t full = is_1f1b(config.parallelism) ? period + kFull : std::max(3 * period, kFull);
     const int64_t all = microbatches_of_a_step(config, num_ranks), few = full + (all - full) % period,
                   many = few + period;
     if (all <= few + many || needs_all_microbatches(config.parallelism))
