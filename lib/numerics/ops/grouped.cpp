@@ -32,11 +32,12 @@ std::vector<at::Tensor> by_group(at::TensorList stacks, const at::Tensor& counts
     return made;
 }
 
-/// Calls multiply(group, rows) for each group. REQUIRES: the caller notes the work of all groups.
+/// Calls multiply(group, rows) for each group; without data, for one of them, whose temporary tensors are
+/// those of the others. REQUIRES: the caller notes the work of all groups.
 template <class Multiply>
 void for_each_group(int64_t num_rows, const at::Tensor& counts, const Multiply& multiply) {
-    if (counts.is_meta()) return;
     const WorkObserver unobserved([](const Work&) {});
+    if (counts.is_meta()) return multiply(0, rows_of_groups(counts, num_rows, 0, 1));
     const at::Tensor readable = counts.cpu();
     const auto* of_groups = elements<int64_t>(readable);
     GroupRows rows = {0, 0};
