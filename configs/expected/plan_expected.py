@@ -25,6 +25,8 @@ RUNS = (
     ("llama3_70b_2d.toml", 256, "h100", ""),
     ("llama3_70b_3d.toml", 256, "h100", ""),
     ("llama3_405b.toml", 512, "h100", ""),
+    ("qwen3_30b_a3b_1node.toml", 8, "h100", "12,040 with four samples a GPU and equal loads of experts (Automodel)"),
+    ("mixtral_8x7b_4nodes.toml", 32, "h100", ""),
 )
 # Points, configuration, GPUs; what TorchTitan published for async tensor parallelism: {(tensor degree, recipe): gain in %}.
 GRIDS = (

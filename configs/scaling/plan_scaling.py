@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """plan_scaling.py PRETRAIN: plans Llama 3 8B, 70B and 405B on 8 to 16,384 H100 with `pretrain --plan`, and writes the page
-README.md and the figure scaling.svg beside this script. Weak scaling: the batch grows with the number of GPUs. A second table
-has the plans of runs whose speeds TorchTitan's authors published.
+README.md and the figure scaling.svg beside this script. Weak scaling: the batch grows with the number of GPUs. Two more tables
+have the plans of published runs: of dense models, and of models with experts.
 """
 import concurrent.futures
 import dataclasses
@@ -68,8 +68,9 @@ class Run:
     model: str = "llama3"
 
     def machine(self):
-        machines = {"torchtitan": TITAN, "megatron": MEGATRON}[self.program]
-        return ["--program", self.program, *machines[self.kind]]
+        """Automodel has no share of its own: it is planned as this program."""
+        share = [] if self.program == "automodel" else ["--program", self.program]
+        return share + (TITAN if self.program == "torchtitan" else MEGATRON)[self.kind]
 
 
 PUBLISHED = (
@@ -100,6 +101,30 @@ PUBLISHED = (
     Run("405B float8, PP 8 interleaved, TP 8, CP 2", "megatron", 1024, "h100", "405B",
         batch(192) | NONE | FLOAT8 | ASYNC | mesh(8, 8, 2, schedule="Interleaved1F1B", layers="2"), 328),
     Run("8B float8", "megatron", 8, "b200", "8B", batch(2) | NONE | FLOAT8 | {"training.global_batch_size": 128}, 30624),
+)
+
+def experts(degree, imbalance=1):
+    """Published routing was forced to be equal unless a row says otherwise."""
+    return {"parallelism.expert_parallel_degree": degree, "moe.planned_imbalance": imbalance}
+
+
+# 32 stages for 94 layers: the first and the last, which have embedding and head too, have one less.
+QWEN_STAGES = ",".join(["2"] + ["3"] * 30 + ["2"])
+QWEN_PIPELINE = batch(128, 4096) | SELECTIVE | mesh(2, 8, schedule="Interleaved1F1B", layers=QWEN_STAGES) | experts(32)
+QWEN_LONG = batch(64, 32768) | FULL | mesh(4, 8, 2, schedule="Interleaved1F1B", layers=QWEN_STAGES)
+SPARSE = (
+    Run("30B-A3B bf16, EP 8", "automodel", 8, "h100", "30B-A3B",
+        batch(4, 4096) | FULL | experts(8) | {"training.global_batch_size": 512}, 12040, "qwen3_moe"),
+    Run("30B-A3B float8, planned in bf16, EP 16", "megatron", 16, "h100", "30B-A3B",
+        batch(1, 4096) | NONE | experts(16) | {"training.global_batch_size": 1024}, 8960, "qwen3_moe"),
+    Run("235B-A22B bf16, all-to-all overlapped, TP 2, PP 8 interleaved, EP 32", "megatron", 256, "h100", "235B-A22B",
+        QWEN_PIPELINE, 1862, "qwen3_moe"),
+    Run("235B-A22B float8, planned in bf16, the same mesh", "megatron", 256, "h100", "235B-A22B",
+        QWEN_PIPELINE | {"training.local_batch_size": 512}, 1712, "qwen3_moe"),
+    Run("235B-A22B bf16, 32,768 tokens, TP 4, CP 2, PP 8 interleaved, EP 8", "megatron", 256, "h100", "235B-A22B",
+        QWEN_LONG | experts(8), 1193, "qwen3_moe"),
+    Run("the same, routing not forced, planned with 1.2", "megatron", 256, "h100", "235B-A22B",
+        QWEN_LONG | experts(8, 1.2), 986, "qwen3_moe"),
 )
 
 
@@ -136,6 +161,13 @@ def speed(found):
 def published_row(run, found):
     return (f"| {run.name} | {run.program} | {run.gpus} {run.kind.upper()} | {found['mesh']} | {speed(found):.0f} | {run.published} | "
             f"{100 * (speed(found) / run.published - 1):+.0f} % |\n")
+
+
+def sparse_row(run, found):
+    """With the share of the step in which the slowest rank waits for an all-to-all."""
+    slowest = max(found["ranks"], key=lambda rank: rank["seconds"]["total"])
+    waits = sum(row["exposed_seconds"] for row in slowest["tensor_collectives"] if row["collective"] == "all-to-all")
+    return f"{published_row(run, found).rstrip()} {100 * waits / slowest['seconds']['total']:.0f} % |\n"
 
 
 # Ratios of two rows' speeds cancel the program's share. Name, and what tells the two rows.
@@ -182,9 +214,13 @@ def main():
                 lines.setdefault(name, []).append((gpus, each["tokens_per_second_per_device"]))
         panels.append(plot.Panel("GPUs", "tokens/s a GPU", [plot.Line(*line) for line in lines.items()], every_other_power))
     (HERE / "scaling.svg").write_text(plot.svg("Planned weak scaling of Llama 3 on H100", panels))
-    plans = [(run, plan(pretrain, run.flavor, run.gpus, run.settings, run.machine(), run.model)) for run in PUBLISHED]
+    def plans_of(runs):
+        return [(run, plan(pretrain, run.flavor, run.gpus, run.settings, run.machine(), run.model)) for run in runs]
+
+    plans = plans_of(PUBLISHED)
     text = with_table((HERE / "README.md").read_text(), "| run |", table)
     text = with_table(text, "| published run |", "".join(published_row(*one) for one in plans))
+    text = with_table(text, "| sparse run |", "".join(sparse_row(*one) for one in plans_of(SPARSE)))
     (HERE / "README.md").write_text(with_table(text, "| ratio |", "".join(ratio_row(*each, plans) for each in RATIOS)))
 
 

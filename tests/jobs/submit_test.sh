@@ -60,6 +60,8 @@ llama3_70b_hsdp 4 configured
 llama3_70b_2d 32 configured
 llama3_70b_3d 32 3d
 llama3_405b 64 4d
+qwen3_30b_a3b_1node 1 single_node
+mixtral_8x7b_4nodes 4 fsdp
 RUNS
 
 # What the run reads is refused if it is missing below the working folder or ARGOSY_SCRATCH. Elsewhere that is a warning, because

@@ -140,7 +140,7 @@ class PlanTest(run.PretrainTest):
         text = self.ask(*job).stdout
         self.assertRegex(text, r"tp +forward +tok_embeddings +reduce-scatter +1 .* no: no product before it\n")
         self.assertRegex(text, r"tp +forward +wq, wk, wv +all-gather .* no: enable_async_tensor_parallel is off\n")
-        self.assertNotIn("collectives of tensor parallelism", self.ask("--gpus", 4, "--gpu", "h100").stdout)
+        self.assertNotIn("collectives of tensor and expert parallelism", self.ask("--gpus", 4, "--gpu", "h100").stdout)
         text = self.ask(*job, "--parallelism.enable_async_tensor_parallel", "true").stdout
         self.assertRegex(text, r"tp +forward +wq, wk, wv +all-gather in parts .* yes\n")
         rank = self.plan(*job)["ranks"][0]
@@ -248,10 +248,10 @@ class PlanTest(run.PretrainTest):
                      not (name.startswith("405B") and " of " in name)]
             number, least, most = len(known), min(known), max(known)
             if least < 0:
-                said = f"plans of {number} published runs on {kind} are {-least} % slower to {most} % faster"
+                said = f"plans of {number} published runs of dense models on {kind} are {-least} % slower to {most} % faster"
             else:
-                said = (f"plans of {number} published runs on {kind} are {least} to {most} % faster" if number > 1 else
-                        f"the plan of 1 published run on {kind} is {most} % faster")
+                said = (f"plans of {number} published runs of dense models on {kind} are {least} to {most} % faster" if number > 1 else
+                        f"the plan of 1 published run of dense models on {kind} is {most} % faster")
             self.assertIn(f"with the shares of other programs, {said}", self.ask("--gpus", 8, "--gpu", kind).stdout)
         self.assertNotIn("published", self.ask("--gpu", "h100", "--product-share", 0.5).stdout)
 

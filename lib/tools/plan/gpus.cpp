@@ -74,15 +74,16 @@ constexpr double kSustainedOfBest = 680 / 794.5, kBest = 794.5 / 989;  // of H10
 constexpr const char* kNotCompared = "no published run on such a GPU was planned";
 constexpr Sheet kSheets[] = {
     {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 80, 79.1, 2039, 300, 32, 25,
-     "plans of 5 published runs on A100 are 5 % slower to 10 % faster"},
+     "plans of 5 published runs of dense models on A100 are 5 % slower to 10 % faster"},
     {"a100", 80, 108, 400, 0, 312, 19.5, 19.5, 267.9, 40, 39.4, 1555, 300, 32, 25, kNotCompared},
     {"h100", 90, 132, 700, 1979, 989, 67, 67, 794.5, 80, 79.1, 3350, 450, 64, 50,
-     "plans of 9 published runs on H100 are 16 % slower to 3 % faster, with unknown microbatches up to 60 % "
+     "plans of 9 published runs of dense models on H100 are 16 % slower to 3 % faster, with unknown "
+     "microbatches up to 60 % "
      "faster"},
     {"h200", 90, 132, 700, 1979, 989, 67, 67, 794.5, 141, 139.7, 4800, 450, 64, 50,
-     "plans of 2 published runs on H200 are 0 to 2 % faster"},
+     "plans of 2 published runs of dense models on H200 are 0 to 2 % faster"},
     {"b200", 100, 148, 1000, 4500, 2250, 80, 40, 1745, 192, 178.3, 8000, 900, 64, 50,
-     "the plan of 1 published run on B200 is 10 % faster"},
+     "the plan of 1 published run of dense models on B200 is 10 % faster"},
     {"l40s", 89, 142, 350, 733, 362, 91.6, 1.4, 362 * kBest, 48, 44.4, 864, 0, 32, 25, kNotCompared},
     {"rtx4090", 89, 128, 450, 330.4, 165.2, 82.6, 1.3, 165.2 * kBest, 24, 23.5, 1008, 0, 32, 25,
      kNotCompared},
