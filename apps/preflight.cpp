@@ -109,7 +109,7 @@ std::vector<preflight::StepLaunches> recorded_step(const train::TrainerOptions& 
 
 preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
     const model::ModelSpec spec = setup::choose_model(config.model);
-    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config), num_ranks);
     return {.title = fmt::format("{} on {} {} ({})", setup::model_title(config.model, spec), num_ranks,
                                  num_ranks == 1 ? "rank" : "ranks", mesh.name()),
             .mesh = mesh,

@@ -59,26 +59,71 @@ TEST(Resolve, RefusesProductsThatNoIntegerHolds) {
 }
 
 TEST(Resolve, DividesExpertsOverTheNearestRanks) {
-    const auto axes = [](int expert, int context = 2) {
-        return resolve({.replicate = 2, .shard = 4, .context = context, .tensor = 3, .expert = expert},
-                       24 * context)
-            .expert_axes;
+    const auto groups = [](int expert, int context = 2) {
+        const MeshShape shape = resolve({.replicate = 2,
+                                         .shard = 4,
+                                         .context = context,
+                                         .tensor = 3,
+                                         .expert = expert,
+                                         .num_experts = 48},
+                                        24 * context);
+        EXPECT_EQ(shape.degree(shape.expert_axes), expert);
+        return shape.degree(shape.expert_axes) == 1 ? "" : shape.used(shape.expert_axes).name();
     };
-    EXPECT_EQ(axes(1), AxisSet());
-    EXPECT_EQ(axes(3), AxisSet(Axis::Tensor));
-    EXPECT_EQ(axes(6), (AxisSet{Axis::Context, Axis::Tensor}));
-    EXPECT_EQ(axes(24), (AxisSet{Axis::Shard, Axis::Context, Axis::Tensor}));
-    EXPECT_EQ(axes(3, /*context=*/1), AxisSet(Axis::Tensor));
-    expect_refused(
-        {.shard = 4, .tensor = 2, .expert = 4}, 8,
-        {"parallelism.expert_parallel_degree is 4", "can be 1, 2, 8, which", "dp_shard x cp x tp be 4"});
-    EXPECT_EQ(resolve({.shard = 4, .tensor = 2, .expert = 8}, 8).name(), "dp_shard 4 x tp 2, ep 8");
+    EXPECT_EQ(groups(1), "");
+    EXPECT_EQ(groups(3), "tp");
+    EXPECT_EQ(groups(3, /*context=*/1), "tp");
+    EXPECT_EQ(groups(6), "cp x tp");
+    EXPECT_EQ(groups(12), "dp_shard inner x cp x tp");
+    EXPECT_EQ(groups(24), "dp_shard x cp x tp");
+    EXPECT_EQ(groups(6, /*context=*/1), "dp_shard inner x tp");
+    EXPECT_EQ(resolve({.shard = 4, .tensor = 2, .expert = 4, .num_experts = 8}, 8).name(),
+              "dp_shard 4 x tp 2, ep 4");
+}
+
+TEST(Resolve, NamesTheNearestDegreesThatMeshAndExpertsAllow) {
+    const MeshRequest mesh = {.shard = 12, .tensor = 2};
+    const auto expect_nearest = [&](int expert, int64_t num_experts, const char* nearest) {
+        MeshRequest request = mesh;
+        request.expert = expert;
+        request.num_experts = num_experts;
+        expect_refused(
+            request, 24,
+            {"parallelism.expert_parallel_degree is ", "dp_shard 12 x tp 2 and the model's ", nearest,
+             "(1, tp, cp x tp, or cp x tp x a divisor of dp_shard, and a divisor of the"});
+    };
+    expect_nearest(16, 16, "16 experts allow: 8 (");
+    expect_nearest(6, 16, "16 experts allow: 4, 8 (");
+    expect_nearest(3, 12, "12 experts allow: 2, 4 (");
+    expect_nearest(24, 12, "12 experts allow: 12 (");
+    expect_nearest(2, 9, "9 experts allow: 1 (");
+    expect_nearest(0, 8, "8 experts allow: 1 (");
+    expect_refused({.expert = 2}, 2,
+                   {"parallelism.expert_parallel_degree is 2, but the model has no experts"});
+}
+
+// 64 GPUs on 8 nodes: experts are divided inside a node, and their rows over the nodes.
+TEST(MeshShape, HasAnInnerPartOfTheShardAxis) {
+    const MeshShape shape = resolve({.expert = 8, .num_experts = 128}, 64);
+    EXPECT_EQ(shape.group(13, shape.expert_axes), (std::vector{8, 9, 10, 11, 12, 13, 14, 15}));
+    EXPECT_EQ(shape.group(13, kOuterShards), (std::vector{5, 13, 21, 29, 37, 45, 53, 61}));
+    EXPECT_EQ(shape.index(shape.coordinates(13), kOuterShards), 1);
+    EXPECT_EQ(shape.index(shape.coordinates(13), kInnerShards), 5);
+    EXPECT_EQ(shape.used(shape.expert_axes), kInnerShards);
+    EXPECT_EQ(shape.used(kShards).name(), "dp_shard");
+    for (const int inner : {1, 4}) {
+        const MeshShape whole{.degrees = {1, 1, 4, 1, 2}, .inner_shards = inner};
+        EXPECT_EQ(whole.used({kOuterShards, Axis::Tensor}).name(), inner == 1 ? "dp_shard x tp" : "tp");
+        EXPECT_EQ(whole.used(inner == 1 ? kOuterShards : kInnerShards), AxisSet(Axis::Shard));
+    }
 }
 
 TEST(AxisSet, NamesItsAxesInOrder) {
     EXPECT_EQ(kShards.name(), "dp_shard x cp");
     EXPECT_EQ(AxisSet(Axis::Pipeline).name(), "pp");
     EXPECT_EQ((AxisSet{Axis::Tensor, Axis::Replicate}).name(), "dp_replicate x tp");
+    EXPECT_EQ((AxisSet{Axis::Tensor, kInnerShards}).name(), "dp_shard inner x tp");
+    EXPECT_EQ((AxisSet{Axis::Pipeline, kOuterShards}).name(), "pp x dp_shard outer");
 }
 
 TEST(MeshShape, NamesTheAxesInUse) {
@@ -131,9 +176,8 @@ TEST(Group, IsTheRanksThatDifferOnlyOnItsAxes) {
         for (int i = 0; i < static_cast<int>(members.size()); ++i) {
             const Coordinates other = shape.coordinates(members[i]);
             EXPECT_EQ(shape.index(other, axes), i) << "a member's number in its group is its index";
-            for (int axis = 0; axis < kNumAxes; ++axis) {
-                EXPECT_TRUE(axes.has(static_cast<Axis>(axis)) || other[axis] == own[axis]);
-            }
+            for (const AxisSet part : kAxisParts)
+                EXPECT_TRUE(axes.has(part) || shape.index(other, part) == shape.index(own, part));
         }
     }
 }

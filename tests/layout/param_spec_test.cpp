@@ -89,14 +89,13 @@ ParamSpec random_spec(std::mt19937& random, const MeshShape& mesh) {
     ParamSpec spec;
     const int num_dims = 1 + static_cast<int>(random() % 2);
     for (int dim = 0; dim < num_dims; ++dim) spec.shape.push_back(1 + static_cast<int64_t>(random() % 13));
-    if (random() % 4 != 0) {
-        const int parts = random_divisor(random, mesh.degree(Axis::Tensor));
-        spec.cuts.push_back({Axis::Tensor, static_cast<int>(random() % num_dims), parts});
-    }
-    if (random() % 4 != 0) {
-        const int parts = random_divisor(random, mesh.degree(kShards));
-        spec.cuts.push_back({kShards, 0, parts});
-    }
+    const auto cut = [&](AxisSet axes, int dim) {
+        if (random() % 4 != 0) spec.cuts.push_back({axes, dim, random_divisor(random, mesh.degree(axes))});
+    };
+    const bool of_experts = random() % 3 == 0;
+    cut(of_experts ? AxisSet{kInnerShards, Axis::Context, Axis::Tensor} : Axis::Tensor,
+        static_cast<int>(random() % num_dims));
+    cut(of_experts ? kOuterShards : kShards, 0);
     const int num_ranks = mesh.degree(Axis::Pipeline);
     spec.pipeline_ranks = {static_cast<int>(random() % num_ranks)};
     if (num_ranks > 1 && random() % 3 == 0) spec.pipeline_ranks = {0, num_ranks - 1};  // a tied table

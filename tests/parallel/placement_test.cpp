@@ -289,11 +289,14 @@ TEST(Place, ExpertsAreDividedAndThenShardedOverTheOtherRanks) {
     EXPECT_EQ(stack({}), "dp_shard x cp x tp:0/6 + dp_replicate/1");
     EXPECT_EQ(stack(Tensor), "tp:0/2 dp_shard x cp:0/3 + dp_replicate/1");
     EXPECT_EQ(stack({Shard, Context, Tensor}), "dp_shard x cp x tp:0/6 + dp_replicate/1");
+    mesh = mesh_of(1, 2, 6, 2);
+    mesh.inner_shards = 2;
+    EXPECT_EQ(stack({layout::kInnerShards, Context, Tensor}),
+              "dp_shard inner x cp x tp:0/4 dp_shard outer:0/3 + dp_replicate/1");
     sparse.experts->router.num_experts = 9;
-    EXPECT_ERROR(stack(Tensor), UserError,
-                 "expert_parallel_degree = 2 does not divide the model's 9 experts");
+    EXPECT_ERROR(stack(Tensor), RunError, "9 experts in 2 parts");
     sparse.experts.reset();
-    EXPECT_ERROR(stack(Tensor), UserError, "expert_parallel_degree = 2, but the model has no experts");
+    EXPECT_ERROR(stack(Tensor), RunError, "0 experts in 2 parts");
 }
 
 TEST(SplitLayers, IsEvenAtEverySize) {

@@ -31,7 +31,7 @@ config::JobConfig pipeline(int stages, int tensor, int64_t microbatches, Pipelin
 
 /// A step of all microbatches, of each pipeline rank.
 std::vector<RankPlan> whole_step(const config::JobConfig& config, int num_ranks, const Machine& machine) {
-    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config), num_ranks);
     const train::TrainerOptions options =
         setup::trainer_options(config, setup::choose_model(config.model), mesh);
     std::vector<RankTrace> traces;

@@ -46,10 +46,16 @@ TEST(Search, DividesExperts) {
     config::JobConfig sparse = given();
     sparse.model.name = "qwen3_moe";
     std::set<int> degrees;
+    std::set<std::pair<int, int>> of_2x4;  // degrees and inner shards of tp 2 x dp_shard 4
     for (const Trial& trial : try_meshes(sparse, 8, small_machine(1000))) {
-        if (trial.plan) degrees.insert(trial.config.parallelism.expert_parallel_degree);
+        const auto& mesh = trial.config.parallelism;
+        if (!trial.plan) continue;
+        degrees.insert(mesh.expert_parallel_degree);
+        if (mesh.tensor_parallel_degree == 2 && mesh.data_parallel_shard_degree == 4)
+            of_2x4.insert({mesh.expert_parallel_degree, trial.plan->mesh.inner_shards});
     }
     EXPECT_EQ(degrees, (std::set{1, 2, 4, 8}));
+    EXPECT_EQ(of_2x4, (std::set<std::pair<int, int>>{{1, 1}, {2, 1}, {4, 2}, {8, 4}}));
 }
 
 TEST(Search, ListsTheFrontOfTimeAndMemory) {

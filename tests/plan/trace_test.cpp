@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "expect_error.h"
@@ -271,6 +273,27 @@ TEST(RankTrace, MapsTheSharedMemoryOfItsGroupsOnly) {
     };
     EXPECT_NEAR(share_of_mapped({{1, 4, 1, 1, 1}}), 4, 1e-6);
     EXPECT_NEAR(share_of_mapped({{1, 2, 1, 1, 2}}), 2, 0.1) << "all ranks share some numbers";
+}
+
+// 64 GPUs on 8 nodes: rows travel to the experts of a node, whose weights are gathered between nodes.
+TEST(RankTrace, DividesExpertsInsideANode) {
+    train::TrainerOptions sparse = options();
+    sparse.spec.experts = {.router = {.num_experts = 64, .top_k = 4}, .hidden_dim = 48};
+    const auto seconds_of = [&](int degree, comm::OpKind kind) {
+        const auto mesh = layout::resolve({.expert = degree, .num_experts = 64}, 64);
+        std::map<std::string, double> seconds;  // by the name of a group
+        for (const Launch& launch : trace(mesh, sparse).launches)
+            if (launch.kind == kind) seconds[launch.group] += launch.seconds;
+        return seconds;
+    };
+    const auto near = seconds_of(8, comm::OpKind::AllToAll), far = seconds_of(64, comm::OpKind::AllToAll);
+    ASSERT_EQ(near.size(), 1);
+    ASSERT_EQ(far.size(), 1);
+    EXPECT_LT(near.at("dp_shard inner"), 0.5 * far.at("dp_shard"));
+    const auto gathers = seconds_of(8, comm::OpKind::AllGather);
+    EXPECT_GT(gathers.at("dp_shard outer"), 0) << "of experts";
+    EXPECT_GT(gathers.at("dp_shard"), 0) << "of dense layers";
+    EXPECT_FALSE(seconds_of(64, comm::OpKind::AllGather).contains("dp_shard outer"));
 }
 
 TEST(RankTrace, WaitsForEachLaunchOnce) {

@@ -28,6 +28,7 @@ using layout::AxisSet;
 using layout::MeshShape;
 
 constexpr AxisSet kContextTensor = {Axis::Context, Axis::Tensor};
+constexpr AxisSet kInnerAndNearer = {layout::kInnerShards, Axis::Context, Axis::Tensor};
 constexpr AxisSet kAll = {Axis::Shard, Axis::Context, Axis::Tensor};
 
 /// A parameter whose dim `dim` is cut over the tensor axis, if it is one, and whose rows are then cut over
@@ -54,8 +55,8 @@ std::vector<layout::ParamSpec> dense_parameters(const MeshShape& mesh) {
     return dense;
 }
 
-/// Experts without and with expert parallelism over {tp} and {cp, tp}: in equal parts, with short and empty
-/// parts, and large enough for replicas to share them.
+/// Experts without and with expert parallelism over {tp}, {cp, tp} and {inner, cp, tp}: in equal parts, with
+/// short and empty parts, and large enough for replicas to share them.
 std::vector<layout::ParamSpec> experts(const MeshShape& mesh) {
     std::vector<layout::ParamSpec> all;
     for (const auto& [rows, columns] : {std::pair(48, 3), {37, 2}, {5, 4}, {128, 1024}}) {
@@ -63,6 +64,8 @@ std::vector<layout::ParamSpec> experts(const MeshShape& mesh) {
         all.push_back(parameter(name + "1", {rows, columns}, mesh, -1, {kAll}));
         all.push_back(parameter(name + "tp", {rows, columns}, mesh, 0, {parallel::kDenseShards}));
         all.push_back(parameter(name + "cp_tp", {rows, columns}, mesh, -1, {kContextTensor, Axis::Shard}));
+        all.push_back(
+            parameter(name + "inner", {rows, columns}, mesh, -1, {kInnerAndNearer, layout::kOuterShards}));
         all.push_back(parameter(name + "some", {rows, columns}, mesh, -1, {kContextTensor}));
     }
     return all;
@@ -143,9 +146,19 @@ void expect_views(const std::filesystem::path& manifest, const std::vector<layou
     }
 }
 
-const std::vector<MeshShape> kMeshes = {
-    {{1, 1, 1, 1, 1}}, {{1, 1, 4, 1, 1}}, {{1, 1, 1, 2, 2}}, {{1, 1, 2, 1, 2}}, {{1, 2, 1, 1, 2}},
-    {{1, 1, 2, 2, 2}}, {{1, 2, 2, 1, 2}}, {{2, 1, 2, 2, 1}}, {{1, 1, 1, 2, 4}}, {{1, 2, 1, 2, 2}}};
+const std::vector<MeshShape> kMeshes = {{{1, 1, 1, 1, 1}},
+                                        {{1, 1, 4, 1, 1}},
+                                        {{1, 1, 1, 2, 2}},
+                                        {{1, 1, 2, 1, 2}},
+                                        {{1, 2, 1, 1, 2}},
+                                        {{1, 1, 2, 2, 2}},
+                                        {{1, 2, 2, 1, 2}},
+                                        {{2, 1, 2, 2, 1}},
+                                        {{1, 1, 1, 2, 4}},
+                                        {{1, 2, 1, 2, 2}},
+                                        {.degrees = {1, 1, 4, 1, 2}, .inner_shards = 2},
+                                        {.degrees = {1, 2, 4, 1, 1}, .inner_shards = 2},
+                                        {.degrees = {1, 1, 8, 1, 1}, .inner_shards = 4}};
 
 TEST(JointCuts, AnyMeshReadsWhatAnyOtherSaved) {
     const c10::InferenceMode guard;
@@ -223,18 +236,23 @@ TEST(JointCuts, LeavePlansOfDenseModelsAsTheyWere) {
 }
 
 TEST(JointCuts, DivideEachAxisOnce) {
-    const MeshShape mesh{{1, 2, 2, 2, 2}};
+    MeshShape mesh{{1, 2, 2, 2, 2}};
     const auto plan = [&](const std::vector<AxisSet>& sets) {
         return plan_of({parameter("w", {64, 2}, mesh, -1, sets)}, mesh);
     };
     EXPECT_EQ(checkpoint::to_json(plan({kContextTensor, Axis::Shard})),
-              R"({"grid":[1,2,2,2,2],
+              R"({"grid":[1,2,1,2,2,2],
 "tensors":[
-{"name":"model/w","type":"f32","shape":[64,2],"cuts":[[0,1,0,[0]],[0,4,0,[2,3]],[0,2,0,[1]],[0,1,0,[4]]]}]})");
+{"name":"model/w","type":"f32","shape":[64,2],"cuts":[[0,1,0,[0]],[0,4,0,[3,4]],[0,2,0,[1,2]],[0,1,0,[5]]]}]})");
     EXPECT_ERROR(plan({kContextTensor, parallel::kDenseShards}), RunError,
                  "w: 2 of its cuts are over cp, but a save has one at most");
     EXPECT_ERROR(plan({{Axis::Replicate, Axis::Shard}}), RunError,
                  "w: 1 of its cuts are over dp_replicate, but a save has none at most");
+    mesh = {.degrees = {1, 1, 8, 1, 2}, .inner_shards = 4};
+    EXPECT_EQ(checkpoint::to_json(plan({kInnerAndNearer, layout::kOuterShards})),
+              R"({"grid":[1,2,4,1,2,1],
+"tensors":[
+{"name":"model/w","type":"f32","shape":[64,2],"cuts":[[0,1,0,[0]],[0,8,0,[2,3,4]],[0,2,0,[1]],[0,1,0,[5]]]}]})");
 }
 
 }  // namespace

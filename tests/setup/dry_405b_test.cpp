@@ -29,7 +29,7 @@ struct Dry405b : ::testing::TestWithParam<int> {
                                     "--parallelism.context_parallel_degree", std::to_string(context)})
             .config;
     const model::ModelSpec spec = setup::choose_model(job.model);
-    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(job.parallelism), 512 * context);
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(job), 512 * context);
     const train::TrainerOptions options = setup::trainer_options(job, spec, mesh);
 
     /// Tokens of a microbatch on a rank of the context axis.

@@ -71,18 +71,29 @@ TEST(BatchSizes, RefusesAGlobalBatchThatRanksCannotShare) {
 }
 
 TEST(MeshRequest, TakesEveryDegree) {
-    config::Parallelism parallelism;
-    EXPECT_EQ(mesh_request(parallelism).shard, -1);
+    config::JobConfig config;
+    config::Parallelism& parallelism = config.parallelism;
+    EXPECT_EQ(mesh_request(config).shard, -1);
     parallelism.pipeline_parallel_degree = 2;
     parallelism.data_parallel_replicate_degree = 3;
     parallelism.data_parallel_shard_degree = 5;
     parallelism.tensor_parallel_degree = 7;
-    const layout::MeshRequest request = mesh_request(parallelism);
+    const layout::MeshRequest request = mesh_request(config);
     EXPECT_EQ(request.pipeline, 2);
     EXPECT_EQ(request.replicate, 3);
     EXPECT_EQ(request.shard, 5);
     EXPECT_EQ(request.tensor, 7);
     EXPECT_EQ(request.context, 1);
+    EXPECT_EQ(request.expert, 1);
+}
+
+TEST(MeshRequest, KnowsTheNumberOfExperts) {
+    config::JobConfig config;
+    config.parallelism.expert_parallel_degree = 4;
+    EXPECT_ERROR(layout::resolve(mesh_request(config), 4), UserError,
+                 "expert_parallel_degree is 4, but the model has no experts");
+    config.model.name = "qwen3_moe";
+    EXPECT_EQ(layout::resolve(mesh_request(config), 8).name(), "dp_shard 8, ep 4");
 }
 
 config::Model named(std::optional<std::string> name, std::optional<std::string> flavor) {
@@ -262,7 +273,8 @@ TEST(TrainerOptions, QkClipIsForModelsWithoutQkNorm) {
     EXPECT_EQ(options_of(config).step.qk_clip, 100);
     config.model.name = "qwen3";
     config.model.flavor = "0.6B";
-    EXPECT_ERROR(options_of(config), UserError, "optimizer.qk_clip = 100 shrinks wq and wk", "remove the key");
+    EXPECT_ERROR(options_of(config), UserError, "optimizer.qk_clip = 100 shrinks wq and wk",
+                 "remove the key");
 }
 
 TEST(TrainerOptions, ImbalanceIsForModelsWithExperts) {

@@ -8,8 +8,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "base/error.h"
 #include "parallel/own_schedule.h"
@@ -56,15 +58,20 @@ struct Draw {
     bool may_deadlock = false;  // a schedule of its own, which may be refused for that
 };
 
-layout::MeshRequest draw_mesh(Random& random, int num_ranks) {
+/// Some meshes for experts have mostly shards, of which an inner part may divide experts.
+layout::MeshRequest draw_mesh(Random& random, int num_ranks, bool has_experts) {
     layout::MeshRequest mesh{.shard = 1};
+    const bool has_shards = has_experts && random.chance(40);
     for (int left = num_ranks, factor = 2; left > 1;) {
         if (left % factor != 0) {
             ++factor;
             continue;
         }
         left /= factor;
-        *random.one_of({&mesh.pipeline, &mesh.replicate, &mesh.shard, &mesh.context, &mesh.tensor}) *= factor;
+        const bool shards = has_shards && random.chance(75);
+        *(shards ? &mesh.shard
+                 : random.one_of(
+                       {&mesh.pipeline, &mesh.replicate, &mesh.shard, &mesh.context, &mesh.tensor})) *= factor;
     }
     return mesh;
 }
@@ -200,8 +207,11 @@ int draw_pipeline(Random& random, Draw& draw) {
 void draw_experts(Random& random, Draw& draw) {
     if (!draw.options.spec->experts) return;
     layout::MeshRequest& mesh = draw.options.layout.mesh;
-    const int tensor = mesh.tensor, context = tensor * mesh.context, shard = context * mesh.shard;
-    mesh.expert = random.one_of({1, 1, tensor, context, shard});
+    const int tensor = mesh.tensor, near = tensor * mesh.context;
+    std::set<int> degrees = {1, tensor};
+    for (int inner = 1; inner <= mesh.shard; ++inner)
+        if (mesh.shard % inner == 0) degrees.insert(near * inner);
+    mesh.expert = *std::next(degrees.begin(), random.between(0, std::ssize(degrees) - 1));
     int64_t& count = draw.options.spec->experts->router.num_experts;
     if (random.chance(4)) {
         draw.must_run = false;
@@ -247,7 +257,7 @@ Draw draw(uint64_t seed, int max_ranks, bool has_experts) {
     draw.num_ranks = random.chance(60) ? max_ranks : static_cast<int>(random.between(1, max_ranks));
     TinyRunOptions& options = draw.options;
     options.spec = draw_model(random, has_experts);
-    options.layout.mesh = draw_mesh(random, draw.num_ranks);
+    options.layout.mesh = draw_mesh(random, draw.num_ranks, has_experts);
     options.layout.reshard = random.one_of({parallel::Reshard::EveryPass, parallel::Reshard::Never});
     options.layout.context = {random.one_of({Rotation::AllGather, Rotation::Ring}),
                               random.one_of({ContextBalance::HeadTail, ContextBalance::None})};
@@ -371,9 +381,45 @@ bool all_agree(bool own) {
     return answer.item<int64_t>() != 0;
 }
 
+/// Counts the draws that ran with divided experts, by what else they have.
+class ExpertDraws {
+  public:
+    void add(const TinyRunOptions& options) {
+        const layout::MeshRequest& mesh = options.layout.mesh;
+        if (mesh.expert == 1) return;
+        const int near = mesh.tensor * mesh.context, parts = mesh.expert > near ? mesh.expert / near : 1;
+        const int64_t samples = options.global_batch / mesh.replicate / mesh.shard;
+        for (const auto& [name, has] : std::initializer_list<std::pair<const char*, bool>>{
+                 {"all", true},
+                 {"tp", mesh.tensor > 1},
+                 {"cp", mesh.context > 1},
+                 {"pp", mesh.pipeline > 1},
+                 {"fsdp", mesh.shard > 1},
+                 {"hsdp", mesh.replicate > 1},
+                 {"an inner part of the shards", parts > 1 && parts < mesh.shard},
+                 {"another schedule than 1F1B", mesh.pipeline > 1 && (options.layout.schedule != "1F1B" ||
+                                                                      !options.layout.own_schedule.empty())},
+                 {"recompute", options.recompute != model::RecomputeMode::None},
+                 {"accumulation", samples > options.microbatch_size},
+                 {"documents", !options.document_lengths.empty()},
+                 {"muon", !options.optimizers.empty()}})
+            counts_[name] += has;
+    }
+    std::string text() const {
+        std::string text;
+        for (const auto& [name, count] : counts_)
+            text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, count);
+        return text;
+    }
+
+  private:
+    std::map<std::string, int> counts_;
+};
+
 void expect_gradients_of_draws(bool has_experts) {
     const FuzzSeeds seeds(kNumDraws);
     int num_run = 0, num_refused = 0;
+    ExpertDraws with_experts;
     for (auto seed = seeds.begin(); all_agree(seed != seeds.end()); ++seed) {
         const Draw drawn = draw(*seed, world().size(), has_experts);
         SCOPED_TRACE(described(*seed, drawn));
@@ -381,12 +427,15 @@ void expect_gradients_of_draws(bool has_experts) {
         std::iota(members.begin(), members.end(), 0);
         if (world().rank() >= drawn.num_ranks) continue;
         const auto ranks = world().subgroup(members, "world");
-        ++(check(drawn, *ranks) ? num_refused : num_run);
+        const bool refused = check(drawn, *ranks);
+        ++(refused ? num_refused : num_run);
+        if (!refused) with_experts.add(drawn.options);
     }
     ::testing::Test::RecordProperty("run", num_run);
     ::testing::Test::RecordProperty("refused", num_refused);
     if (world().rank() == 0) {
         fmt::print("{} settings ran, {} were refused\n", num_run, num_refused);
+        if (has_experts) fmt::print("ran with divided experts: {}\n", with_experts.text());
         EXPECT_GT(num_run, num_refused);
     }
 }

@@ -97,6 +97,13 @@ model::Batch make_batch(const TinyRunOptions& options, int64_t step, int64_t fir
     return batch;
 }
 
+layout::MeshRequest mesh_request(const TinyRunOptions& options) {
+    layout::MeshRequest request = options.layout.mesh;
+    const auto& experts = spec_of(options).experts;
+    request.num_experts = experts ? experts->router.num_experts : 0;
+    return request;
+}
+
 train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num_microbatches) {
     return {.spec = spec_of(options),
             .model = {.precision = options.precision,
@@ -164,7 +171,7 @@ model::ModelSpec tiny_spec(const std::string& family) {
 }
 
 TinyRun::TinyRun(const TinyRunOptions& options, comm::Communicator& world)
-    : options_(options), mesh_(layout::resolve(options.layout.mesh, world.size()), world) {
+    : options_(options), mesh_(layout::resolve(mesh_request(options), world.size()), world) {
     const int64_t per_rank = options.global_batch / mesh_.degree(layout::kDataAxes);
     trainer_ =
         std::make_unique<train::Trainer>(trainer_options(options, per_rank / options.microbatch_size), mesh_);

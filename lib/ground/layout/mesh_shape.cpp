@@ -2,13 +2,27 @@
 
 #include <limits>
 #include <set>
+#include <vector>
 
 #include "base/error.h"
+#include "base/text.h"
 
 namespace argosy::layout {
 namespace {
 
 constexpr const char* kNames[kNumAxes] = {"pp", "dp_replicate", "dp_shard", "cp", "tp"};
+
+/// A coordinate for each of kAxisParts.
+using Digits = std::array<int, kAxisParts.size()>;
+
+Digits digits_of(const Coordinates& all, int inner) {
+    return {all[0], all[1], all[2] / inner, all[2] % inner, all[3], all[4]};
+}
+
+Digits degrees_of_parts(const MeshShape& shape) {
+    const auto& all = shape.degrees;
+    return {all[0], all[1], all[2] / shape.inner_shards, shape.inner_shards, all[3], all[4]};
+}
 
 constexpr const char* kKeys[kNumAxes] = {
     "parallelism.pipeline_parallel_degree", "parallelism.data_parallel_replicate_degree",
@@ -35,47 +49,63 @@ std::string spelled_out(const std::array<int, kNumAxes>& degrees) {
 
 std::string ranks_text(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
 
-/// The axes that divide experts into `degree` parts.
-AxisSet expert_axes(const MeshShape& shape, int degree) {
-    const AxisSet choices[] = {
-        {}, Axis::Tensor, {Axis::Context, Axis::Tensor}, {Axis::Shard, Axis::Context, Axis::Tensor}};
-    std::set<int> known;
-    for (const AxisSet axes : choices) {
-        if (shape.degree(axes) == degree) return degree == 1 ? AxisSet() : axes;
-        known.insert(shape.degree(axes));
+/// The degrees that experts can have on the mesh, ascending: 1, tp, cp x tp and cp x tp x inner.
+std::vector<int> expert_degrees(const MeshShape& shape) {
+    const int tensor = shape.degree(Axis::Tensor), near = tensor * shape.degree(Axis::Context);
+    std::set<int> degrees = {1, tensor};
+    for (int inner = 1; inner <= shape.degree(Axis::Shard); ++inner)
+        if (shape.degree(Axis::Shard) % inner == 0) degrees.insert(near * inner);
+    return {degrees.begin(), degrees.end()};
+}
+
+void check_experts(const MeshShape& shape, int degree, int64_t num_experts) {
+    if (degree == 1) return;
+    if (num_experts == 0)
+        throw UserError("parallelism.expert_parallel_degree is {}, but the model has no experts", degree);
+    std::vector<int> nearest;
+    for (const int each : expert_degrees(shape)) {
+        if (num_experts % each != 0) continue;
+        if (each == degree) return;
+        if (each < degree) nearest.clear();
+        nearest.push_back(each);
+        if (each > degree) break;
     }
-    std::string listed;
-    for (const int each : known) listed += fmt::format("{}{}", listed.empty() ? "" : ", ", each);
     throw UserError(
-        "parallelism.expert_parallel_degree is {}; on this mesh it can be {}, which are 1, tp, cp x tp and "
-        "dp_shard x cp x tp; or let dp_shard x cp x tp be {}, and dp_replicate the rest",
-        degree, listed, degree);
+        "parallelism.expert_parallel_degree is {}; the nearest that {} and the model's {} experts allow: {} "
+        "(1, tp, cp x tp, or cp x tp x a divisor of dp_shard, and a divisor of the experts)",
+        degree, spelled_out(shape.degrees), num_experts, listed(nearest));
 }
 
 }  // namespace
 
 std::string AxisSet::name() const {
     std::string text;
+    const auto append = [&](const std::string& name) { text += (text.empty() ? "" : " x ") + name; };
     for (int axis = 0; axis < kNumAxes; ++axis) {
-        if (has(static_cast<Axis>(axis))) text += (text.empty() ? "" : " x ") + std::string(kNames[axis]);
+        if (has(static_cast<Axis>(axis))) append(kNames[axis]);
+        if (static_cast<Axis>(axis) != Axis::Shard || has(Axis::Shard)) continue;
+        if (has(kOuterShards)) append("dp_shard outer");
+        if (has(kInnerShards)) append("dp_shard inner");
     }
     return text;
 }
 
 int MeshShape::degree(AxisSet axes) const {
+    const Digits degrees_of_all = degrees_of_parts(*this);
     int degree = 1;
-    for (int axis = 0; axis < kNumAxes; ++axis) {
-        if (axes.has(static_cast<Axis>(axis))) degree *= degrees[axis];
+    for (size_t part = 0; part < kAxisParts.size(); ++part) {
+        if (axes.has(kAxisParts[part])) degree *= degrees_of_all[part];
     }
     return degree;
 }
 
 AxisSet MeshShape::used(AxisSet axes) const {
     AxisSet large;
-    for (int i = 0; i < kNumAxes; ++i) {
-        const auto axis = static_cast<Axis>(i);
-        if (axes.has(axis) && degree(axis) > 1) large.add(axis);
+    for (const AxisSet part : kAxisParts) {
+        if (axes.has(part) && degree(part) > 1) large.add(part);
     }
+    const AxisSet shards = large.without(large.without(Axis::Shard));
+    if (!shards.empty() && degree(shards) == degree(Axis::Shard)) large.add(Axis::Shard);
     return large.empty() ? axes : large;
 }
 
@@ -103,9 +133,10 @@ int MeshShape::rank(const Coordinates& coordinates) const {
 }
 
 int MeshShape::index(const Coordinates& coordinates, AxisSet axes) const {
+    const Digits all = digits_of(coordinates, inner_shards), degrees_of_all = degrees_of_parts(*this);
     int index = 0;
-    for (int axis = 0; axis < kNumAxes; ++axis) {
-        if (axes.has(static_cast<Axis>(axis))) index = index * degrees[axis] + coordinates[axis];
+    for (size_t part = 0; part < kAxisParts.size(); ++part) {
+        if (axes.has(kAxisParts[part])) index = index * degrees_of_all[part] + all[part];
     }
     return index;
 }
@@ -118,12 +149,14 @@ std::vector<int> MeshShape::group(int rank_in_group, AxisSet axes, int parts) co
     ARGOSY_CHECK(degrees[last] % parts == 0, "{} parts of {}", parts, kNames[last]);
     const int block = degrees[last] / parts;
     const Coordinates own = coordinates(rank_in_group);
+    const Digits digits = digits_of(own, inner_shards);
     std::vector<int> members;
     for (int candidate = 0; candidate < num_ranks(); ++candidate) {
         const Coordinates other = coordinates(candidate);
-        bool same = own[last] / block == other[last] / block;
-        for (int axis = 0; axis < kNumAxes; ++axis) {
-            same &= axes.has(static_cast<Axis>(axis)) || own[axis] == other[axis];
+        const Digits of_other = digits_of(other, inner_shards);
+        bool same = parts == 1 || own[last] / block == other[last] / block;
+        for (size_t part = 0; part < kAxisParts.size(); ++part) {
+            same &= axes.has(kAxisParts[part]) || digits[part] == of_other[part];
         }
         if (same) members.push_back(candidate);
     }
@@ -157,7 +190,14 @@ MeshShape resolve(const MeshRequest& request, int num_ranks) {
             "rest), or start {} (in a plan: --gpus {})",
             spelled_out(shape.degrees), ranks_text(wanted), num_ranks, ranks_text(wanted), wanted);
     }
-    shape.expert_axes = expert_axes(shape, request.expert);
+    check_experts(shape, request.expert, request.num_experts);
+    const int tensor = shape.degree(Axis::Tensor), near = tensor * shape.degree(Axis::Context);
+    if (request.expert == tensor && tensor > 1) {
+        shape.expert_axes = Axis::Tensor;
+    } else if (request.expert > 1) {
+        shape.expert_axes = {kInnerShards, Axis::Context, Axis::Tensor};
+        shape.inner_shards = request.expert / near;
+    }
     return shape;
 }
 

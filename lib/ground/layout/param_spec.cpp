@@ -50,9 +50,8 @@ Share share_of(const ParamSpec& spec, const MeshShape& mesh, const Coordinates& 
         add_axis(mesh.index(coordinates, cut.axes) % block, block);
         cut_axes.add(cut.axes);
     }
-    for (int i = 0; i < kNumAxes; ++i) {
-        const auto axis = static_cast<Axis>(i);
-        if (!cut_axes.has(axis)) add_axis(coordinates[i], mesh.degree(axis));
+    for (const AxisSet part : kAxisParts) {
+        if (!cut_axes.has(part)) add_axis(mesh.index(coordinates, part), mesh.degree(part));
     }
     return share;
 }

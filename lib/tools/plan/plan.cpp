@@ -51,7 +51,7 @@ std::vector<int> planned_ranks(const layout::MeshShape& mesh) {
 
 /// One work of each size that a rank of each stage does.
 std::vector<ops::Work> work_of_a_step(const config::JobConfig& config, int num_ranks) {
-    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config), num_ranks);
     train::TrainerOptions options = trainer_options(config, mesh);
     options.num_microbatches =
         std::min<int64_t>(options.num_microbatches, mesh.degree(layout::Axis::Pipeline));
@@ -98,7 +98,7 @@ struct Part {
 };
 
 Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& machine, const Part& part) {
-    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config), num_ranks);
     train::TrainerOptions options = trainer_options(config, mesh);
     const model::FlopsPerToken flops = model::flops_per_token(options.spec, config.training.seq_len);
     remove_layers(options, part.removed_layers);
@@ -135,7 +135,7 @@ Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& ma
 }
 
 int64_t microbatches_of_a_step(const config::JobConfig& config, int num_ranks) {
-    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config.parallelism), num_ranks);
+    const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config), num_ranks);
     return setup::batch_sizes(config, mesh).num_microbatches;
 }
 
@@ -167,7 +167,7 @@ Plan rough_plan(const config::JobConfig& config, int num_ranks, const Machine& m
     const int64_t all = microbatches_of_a_step(config, num_ranks);
     if (needs_all_microbatches(mesh)) enough = all;
     enough = std::min(enough, all);
-    const layout::MeshShape shape = layout::resolve(setup::mesh_request(mesh), num_ranks);
+    const layout::MeshShape shape = layout::resolve(setup::mesh_request(config), num_ranks);
     // An optimizer whose ranks own matrices does not take the same time for each layer.
     const bool is_linear = config.optimizer.name == config::OptimizerName::AdamW;
     const FewerLayers removed = is_linear ? fewer_layers(trainer_options(config, shape)) : FewerLayers();

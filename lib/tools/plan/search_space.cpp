@@ -108,14 +108,19 @@ std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int cont
     return found;
 }
 
-/// The configurations with all degrees that divide their experts, one after the other.
-std::vector<JobConfig> with_expert_degrees(const std::vector<JobConfig>& dense) {
+/// The configurations with the degrees that divide their experts, one after the other: parts of the shard
+/// axis have the ranks of a node, or double, and so on, because a part of a node has more experts in memory
+/// for the same messages within it.
+std::vector<JobConfig> with_expert_degrees(const std::vector<JobConfig>& dense, int per_node) {
     std::vector<JobConfig> found;
     for (JobConfig config : dense) {
         auto& mesh = config.parallelism;
         const int near = mesh.tensor_parallel_degree * mesh.context_parallel_degree;
-        for (const int degree :
-             std::set{1, mesh.tensor_parallel_degree, near, near * mesh.data_parallel_shard_degree}) {
+        const int shard = mesh.data_parallel_shard_degree;
+        std::set degrees = {1, mesh.tensor_parallel_degree, near, near * shard};
+        for (const int inner : powers_of_two(shard))
+            if (shard % inner == 0 && near * inner >= per_node) degrees.insert(near * inner);
+        for (const int degree : degrees) {
             mesh.expert_parallel_degree = degree;
             found.push_back(config);
         }
@@ -144,7 +149,7 @@ std::vector<JobConfig> meshes(const JobConfig& given, int num_ranks, const Machi
             }
         }
     }
-    return setup::choose_model(given.model).experts ? with_expert_degrees(found) : found;
+    return setup::choose_model(given.model).experts ? with_expert_degrees(found, per_node) : found;
 }
 
 /// Sets the number of sequences of a microbatch. Returns whether the global batch divides into them.

@@ -61,10 +61,10 @@ bool same_kind(const StepLaunches& left, const StepLaunches& right) {
 
 /// The axes of a group, by its name (comm::Mesh::group).
 layout::AxisSet axes_named(const std::string& name, const layout::MeshShape& mesh) {
-    for (int bits = 1; bits < 1 << layout::kNumAxes; ++bits) {
+    for (int bits = 1; bits < 1 << layout::kAxisParts.size(); ++bits) {
         layout::AxisSet axes;
-        for (int axis = 0; axis < layout::kNumAxes; ++axis) {
-            if (bits >> axis & 1) axes.add(static_cast<layout::Axis>(axis));
+        for (size_t part = 0; part < layout::kAxisParts.size(); ++part) {
+            if (bits >> part & 1) axes.add(layout::kAxisParts[part]);
         }
         if (mesh.used(axes) == axes && axes.name() == name) return axes;
     }

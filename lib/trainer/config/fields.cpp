@@ -209,7 +209,7 @@ std::vector<Section> make_schema() {
              key("context_parallel_load_balancer", &Parallelism::context_parallel_load_balancer, any(),
                  "headtail: a rank has a chunk of each half of a sequence, for equal work; none: one chunk."),
              key("expert_parallel_degree", &Parallelism::expert_parallel_degree, at_least(1),
-                 "Ranks that divide the experts of a layer: 1, tp, cp x tp or dp_shard x cp x tp of the mesh."),
+                 "Ranks that divide the experts of a layer: 1, tp, cp x tp, or that x a divisor of dp_shard."),
              key("pipeline_parallel_degree", &Parallelism::pipeline_parallel_degree, at_least(1),
                  "Ranks that split the layers into a pipeline of stages; a rank runs one stage or several."),
              key("pipeline_parallel_schedule", &Parallelism::pipeline_parallel_schedule, any(),

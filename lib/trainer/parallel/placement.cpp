@@ -36,15 +36,8 @@ void check_heads(const ModelSpec& spec, int degree) {
 
 void check_experts(const ModelSpec& spec, const MeshShape& mesh) {
     const int degree = mesh.degree(mesh.expert_axes);
-    if (degree == 1) return;
-    if (!spec.experts)
-        throw UserError("parallelism.expert_parallel_degree = {}, but the model has no experts", degree);
-    const int64_t count = spec.experts->router.num_experts;
-    if (count % degree == 0) return;
-    throw UserError(
-        "parallelism.expert_parallel_degree = {} does not divide the model's {} experts; use a "
-        "divisor of {}",
-        degree, count, count);
+    const int64_t count = spec.experts ? spec.experts->router.num_experts : 0;
+    ARGOSY_CHECK(degree == 1 || (count > 0 && count % degree == 0), "{} experts in {} parts", count, degree);
 }
 
 void check_stages(const ModelSpec& spec, const std::vector<int>& stage_layers) {

@@ -34,7 +34,8 @@ struct ModelPlacement {
 };
 
 /// Stage s runs `stage_layers[s]` blocks; the first stage also runs the embedding and the last one the head.
-/// Throws UserError if the mesh cannot hold the model (heads that do not divide, ...).
+/// Throws UserError if the mesh cannot hold the model (heads that do not divide, ...). REQUIRES: the mesh is
+/// resolve()d with the number of experts.
 ModelPlacement place_parameters(const model::ModelSpec& spec, const layout::MeshShape& mesh,
                                 const std::vector<int>& stage_layers, StageOrder order = StageOrder::Loop);
 

@@ -39,8 +39,8 @@ constexpr std::array<AxisSet, 4> kDenseGrid = {Axis::Pipeline, Axis::Tensor, par
 
 /// The axes of the grid of any other save. A set of the axes between pipeline and replicate numbers its ranks
 /// as MeshShape::index() does, because these axes have the mesh's order.
-constexpr std::array<Axis, 5> kJointGrid = {Axis::Pipeline, Axis::Shard, Axis::Context, Axis::Tensor,
-                                            Axis::Replicate};
+constexpr std::array<AxisSet, 6> kJointGrid = {Axis::Pipeline, layout::kOuterShards, layout::kInnerShards,
+                                               Axis::Context,  Axis::Tensor,         Axis::Replicate};
 
 std::vector<int> grid_of(const auto& grid_axes, const MeshShape& mesh) {
     std::vector<int> grid;
@@ -94,12 +94,12 @@ std::vector<AxisSet> sets_of(const ParamSpec& spec, const MeshShape& mesh) {
     sets.clear();
     for (const layout::Cut& cut : spec.cuts) sets.push_back(cut.axes);
     AxisSet others;
-    for (const Axis axis : kJointGrid) {
+    for (const AxisSet axis : kJointGrid) {
         const bool is_between = axis != Axis::Pipeline && axis != Axis::Replicate;
         const auto count = std::ranges::count_if(sets, [&](AxisSet set) { return set.has(axis); });
         ARGOSY_CHECK(count <= (is_between ? 1 : 0),
                      "{}: {} of its cuts are over {}, but a save has {} at most", spec.name, count,
-                     AxisSet(axis).name(), is_between ? "one" : "none");
+                     axis.name(), is_between ? "one" : "none");
         if (is_between && count == 0) others.add(axis);
     }
     if (!others.empty()) sets.push_back(others);

@@ -27,8 +27,8 @@ inline constexpr int64_t kMinSlabBytes = 64 << 10;
 
 /// The plan of a save of all tensors, as cut_tensor() cuts them. The grid has the axes pipeline, tensor,
 /// shard and context together, and replicate, and the plan has format 2.0, if every tensor is cut over these
-/// axes in this order, as in dense models. Otherwise the grid has the axes pipeline, shard, context, tensor
-/// and replicate, and cuts name several of them. Neighbours on the grid have neighbouring slabs.
+/// axes in this order, as in dense models. Otherwise the grid has the axes pipeline, outer and inner shard,
+/// context, tensor and replicate, and cuts name several of them. Neighbours on the grid have neighbouring slabs.
 checkpoint::SavePlan save_plan(std::vector<checkpoint::CutTensor> tensors, const layout::MeshShape& mesh);
 
 /// The number of a rank among the writers of the plan, or among the ranks of another mesh than the plan's.

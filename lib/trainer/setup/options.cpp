@@ -212,6 +212,11 @@ observe::PipelineFacts pipeline_facts(const train::TrainerOptions& options, int 
     return facts;
 }
 
+int64_t num_experts(const config::Model& model) {
+    const model::ModelSpec spec = choose_model(model);
+    return spec.experts ? spec.experts->router.num_experts : 0;
+}
+
 }  // namespace
 
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
@@ -230,13 +235,16 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
             .message_channels = comm.message_channels};
 }
 
-layout::MeshRequest mesh_request(const config::Parallelism& parallelism) {
+layout::MeshRequest mesh_request(const config::JobConfig& config) {
+    const config::Parallelism& parallelism = config.parallelism;
+    const bool divides = parallelism.expert_parallel_degree != 1;
     return {.pipeline = parallelism.pipeline_parallel_degree,
             .replicate = parallelism.data_parallel_replicate_degree,
             .shard = parallelism.data_parallel_shard_degree,
             .context = parallelism.context_parallel_degree,
             .tensor = parallelism.tensor_parallel_degree,
-            .expert = parallelism.expert_parallel_degree};
+            .expert = parallelism.expert_parallel_degree,
+            .num_experts = divides ? num_experts(config.model) : 0};
 }
 
 train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh) {

@@ -43,7 +43,8 @@ std::string model_title(const config::Model& model, const model::ModelSpec& spec
 comm::GroupOptions group_options(const config::Comm& comm, const Environment& environment,
                                  c10::Device device = c10::kCPU);
 
-layout::MeshRequest mesh_request(const config::Parallelism& parallelism);
+/// Chooses the model if its experts are divided: their number limits the degrees.
+layout::MeshRequest mesh_request(const config::JobConfig& config);
 
 /// Throws UserError if the data-parallel ranks cannot share training.global_batch_size.
 train::BatchSizes batch_sizes(const config::JobConfig& config, const layout::MeshShape& mesh);

@@ -128,7 +128,7 @@ RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config
       timeline(ranks.rank(), profiler()),
       world(make_world(config, environment, device, timeline)),
       control(train::control_group(*world)),
-      mesh(layout::resolve(mesh_request(config.parallelism), world->size()), *world) {
+      mesh(layout::resolve(mesh_request(config), world->size()), *world) {
     log_different_kernels(ranks);
     log_idle_keys(config, mesh);
 }
