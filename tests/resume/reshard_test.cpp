@@ -45,7 +45,13 @@ std::vector<Case> cases() {
             {8, {"pp2_fsdp2_cp2", {.pipeline = 2, .shard = 2, .context = 2}, {3, 2}}}};
 }
 
-class Reshard : public ::testing::TestWithParam<std::string> {
+/// What a mesh saves after some steps, and what it does afterwards, as rank 0 knows it.
+struct Saved {
+    WholeState state;
+    std::vector<train::StepResult> after;
+};
+
+class Loads : public ::testing::Test {
   protected:
     /// COLLECTIVE over all ranks at the first call for a size; null on ranks that are not in it.
     comm::Communicator* ranks_below(int count) {
@@ -59,35 +65,23 @@ class Reshard : public ::testing::TestWithParam<std::string> {
         return group.get();
     }
 
-    /// Whether the run has another optimizer than AdamW, in fp64.
-    bool is_of_optimizers() const { return GetParam() == "own_optimizer" || GetParam() == "muon"; }
-
-    TinyRunOptions options(const Case& on) const {
-        if (GetParam() == "own_optimizer") return {.layout = on.layout, .optimizers = {whole_norm()}};
-        if (GetParam() == "muon") return {.layout = on.layout, .lr = 0.01, .optimizers = {train::muon({})}};
-        return {.family = GetParam(), .layout = on.layout, .precision = kFloat};
-    }
-
-    /// What `on` saves after some steps, and what it does afterwards, as rank 0 knows it.
-    struct Saved {
-        WholeState state;
-        std::vector<train::StepResult> after;
-    };
-    void save(const Case& on, const config::JobConfig& config, Saved& saved) {
-        comm::Communicator* group = ranks_below(on.num_ranks);
+    void save(int num_ranks, const TinyRunOptions& options, const config::JobConfig& config, Saved& saved) {
+        comm::Communicator* group = ranks_below(num_ranks);
         if (group == nullptr) return;
-        SavedRun run(options(on), config, *group);
+        SavedRun run(options, config, *group);
         for (int i = 0; i < kStepsBefore; ++i) run.step();
         run.finish();
         saved.state = whole_state(run.run());
         for (int i = 0; i < kStepsAfter; ++i) saved.after.push_back(run.run().train(kStepsBefore + i));
     }
 
-    void load(const Case& on, const config::JobConfig& config, const Saved& saved) {
-        SCOPED_TRACE("by " + on.layout.name);
-        comm::Communicator* group = ranks_below(on.num_ranks);
+    void load(int num_ranks, const TinyRunOptions& options, const config::JobConfig& config,
+              const Saved& saved) {
+        SCOPED_TRACE("by " + options.layout.name);
+        comm::Communicator* group = ranks_below(num_ranks);
         if (group == nullptr) return;
-        SavedRun run(options(on), config, *group);
+        SavedRun run(options, config, *group);
+        const bool is_double = options.precision.master == at::kDouble;
         EXPECT_TRUE(run.restore().resumed);
         EXPECT_EQ(run.position().samples, kStepsBefore * TinyRun::kGlobalBatch);
         const WholeState state = whole_state(run.run());
@@ -95,13 +89,22 @@ class Reshard : public ::testing::TestWithParam<std::string> {
         for (int i = 0; i < kStepsAfter; ++i) {
             const train::StepResult result = run.run().train(run.position().step + i);
             if (group->rank() != 0) continue;
-            EXPECT_NEAR(result.loss / saved.after[i].loss, 1, is_of_optimizers() ? 1e-9 : 1e-5);
-            EXPECT_NEAR(result.grad_norm / saved.after[i].grad_norm, 1, is_of_optimizers() ? 1e-9 : 1e-4);
+            EXPECT_NEAR(result.loss / saved.after[i].loss, 1, is_double ? 1e-9 : 1e-5);
+            EXPECT_NEAR(result.grad_norm / saved.after[i].grad_norm, 1, is_double ? 1e-9 : 1e-4);
         }
     }
 
   private:
     std::map<int, std::unique_ptr<comm::Communicator>> groups_;
+};
+
+class Reshard : public Loads, public ::testing::WithParamInterface<std::string> {
+  protected:
+    TinyRunOptions options(const Case& on) const {
+        if (GetParam() == "own_optimizer") return {.layout = on.layout, .optimizers = {whole_norm()}};
+        if (GetParam() == "muon") return {.layout = on.layout, .lr = 0.01, .optimizers = {train::muon({})}};
+        return {.family = GetParam(), .layout = on.layout, .precision = kFloat};
+    }
 };
 
 /// Each of the meshes loads what each saved, itself among them. With tied embeddings, whose owners are two
@@ -120,11 +123,76 @@ TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
         const SharedFolder folder(world());
         const config::JobConfig config = saving_config(folder / "run");
         Saved saved;
-        save(all[i], config, saved);
+        save(all[i].num_ranks, options(all[i]), config, saved);
         for (size_t j = 0; j < all.size(); ++j) {
             if (next_only && j != (i + 1) % all.size()) continue;
             const SharedFolder barrier(world());
-            load(all[j], config, saved);
+            load(all[j].num_ranks, options(all[j]), config, saved);
+        }
+    }
+}
+
+/// Four layers, two of which have eight experts of an odd width.
+model::ModelSpec sparse_spec() {
+    model::ModelSpec spec{.name = "qwen3_moe",
+                          .vocab_size = 37,
+                          .dim = 12,
+                          .num_layers = 4,
+                          .num_heads = 4,
+                          .num_kv_heads = 2,
+                          .head_dim = 6,
+                          .hidden_dim = 17};
+    spec.qk_norm = model::QkNorm::Heads;
+    spec.experts = {.router = {.num_experts = 8, .top_k = 2}, .hidden_dim = 7, .period = 2};
+    return spec;
+}
+
+TEST_F(Loads, OfSparseModelsGoBetweenMeshes) {
+    struct Pair {
+        const char* name;
+        Case one, other;
+    };
+    const std::vector<int> two = {2, 2}, four = {1, 1, 1, 1};
+    const Pair pairs[] = {
+        {"EP 1 and EP 8", {8, {"ep1", {}}}, {8, {"ep8", {.expert = 8}}}},
+        {"EP x TP and PP",
+         {8, {"fsdp4_tp2_ep2", {.tensor = 2, .expert = 2}}},
+         {4, {"pp4", {.pipeline = 4}, four}}},
+        {"HSDP and CP",
+         {4, {"hsdp2x2_ep2", {.replicate = 2, .expert = 2}}},
+         {4, {"fsdp2_cp2", {.context = 2}}}},
+        {"EP inner and EP full", {8, {"fsdp8_ep4", {.expert = 4}}}, {8, {"fsdp8_ep8", {.expert = 8}}}},
+        {"FSDP and EP with TP", {4, {"fsdp4", {}}}, {8, {"fsdp4_tp2_ep8", {.tensor = 2, .expert = 8}}}},
+        {"PP interleaved and EP",
+         {2, {"pp2_interleaved", {.pipeline = 2}, four, "Interleaved1F1B"}},
+         {4, {"fsdp4_ep4", {.expert = 4}}}},
+        {"EP inner and one rank", {8, {"fsdp8_ep2", {.expert = 2}}}, {1, {"one"}}},
+        {"EP inner with TP and with CP",
+         {8, {"fsdp4_tp2_ep4", {.tensor = 2, .expert = 4}}},
+         {8, {"fsdp4_cp2_ep4", {.context = 2, .expert = 4}}}},
+        {"PP with EP x TP and HSDP with EP inner",
+         {8, {"pp2_fsdp2_tp2_ep4", {.pipeline = 2, .tensor = 2, .expert = 4}, two}},
+         {8, {"hsdp2x4_ep2", {.replicate = 2, .expert = 2}}}},
+        {"PP zero bubble with EP inner and FSDP",
+         {8, {"pp2_zbv_fsdp4_ep2", {.pipeline = 2, .expert = 2}, four, "ZBVZeroBubble"}},
+         {2, {"fsdp2", {}}}},
+        {"EP over TP and over CP",
+         {4, {"fsdp2_tp2_ep2", {.tensor = 2, .expert = 2}}},
+         {4, {"fsdp2_cp2_ep2", {.context = 2, .expert = 2}}}},
+        {"EP inner of 4 and of 2", {8, {"fsdp8_ep4", {.expert = 4}}}, {4, {"fsdp4_ep2", {.expert = 2}}}}};
+    static_assert(std::size(pairs) == 12);
+    const auto options = [](const Case& on) -> TinyRunOptions {
+        return {.layout = on.layout, .lr = 0.01, .optimizers = {train::muon({})}, .spec = sparse_spec()};
+    };
+    for (const auto& [name, one, other] : pairs) {
+        for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+            SCOPED_TRACE(name + (": saved by " + from.layout.name));
+            const SharedFolder folder(world());
+            const config::JobConfig config = saving_config(folder / "run");
+            Saved saved;
+            save(from.num_ranks, options(from), config, saved);
+            const SharedFolder barrier(world());
+            load(to.num_ranks, options(to), config, saved);
         }
     }
 }
