@@ -45,6 +45,22 @@ TEST(Mesh, AxesOfOneRankDoNotCount) {
     EXPECT_NE(&shards, &mesh.group(Axis::Shard, /*parts=*/1, /*number=*/1));
 }
 
+TEST(Mesh, GroupsOfAPartOfTheShardAxisAreThoseOfTheAxisIfTheyHaveItsRanks) {
+    const int size = world().size();
+    if (size == 1) GTEST_SKIP() << "a group of one rank connects nothing";
+    for (int inner = 1; inner <= size; ++inner) {
+        if (size % inner != 0) continue;
+        const MeshShape shape{.degrees = {1, 1, size, 1, 1}, .inner_shards = inner};
+        Mesh mesh(shape, world());
+        for (const AxisSet part : {layout::kInnerShards, layout::kOuterShards}) {
+            Communicator& group = mesh.group(part);
+            EXPECT_EQ(all_gather(group, world().rank()), shape.group(world().rank(), part));
+            EXPECT_EQ(&group == &mesh.group(Axis::Shard), group.size() == size);
+            EXPECT_EQ(group.name() == "dp_shard", group.size() == size);
+        }
+    }
+}
+
 TEST(Mesh, RefusesAShapeOfOtherSize) {
     EXPECT_THROW(Mesh(MeshShape{{1, 1, world().size() + 1, 1, 1}}, world()), RunError);
 }
