@@ -40,15 +40,15 @@ class Variant:
 
 
 class Peer:
-    """torch_llama.py under a Python that has PyTorch."""
+    """torch_llama.py, or a script with its options, under a Python that has PyTorch."""
 
-    def __init__(self, python, cache_folder):
-        self.python = python
+    def __init__(self, python, cache_folder, script="torch_llama.py"):
+        self.python, self.script = python, HERE / script
         self.environment = {"TORCHINDUCTOR_CACHE_DIR": str(cache_folder), "PYTHONWARNINGS": "ignore"}
 
     def gflops(self):
         """{"bf16_gflops", "fp32_gflops"} of the peer's matrix products on one thread."""
-        out, _, cut_short = start([self.python, HERE / "torch_llama.py", "--probe"], 120, self.environment)
+        out, _, cut_short = start([self.python, self.script, "--probe"], 120, self.environment)
         if cut_short:
             raise Failure("the peer's probe came to no end")
         return json.loads(out)
@@ -60,7 +60,7 @@ class Peer:
         if layout.ranks > 1:
             launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", layout.ranks]
         words = [f"--{name}={value}" for name, value in dataclasses.asdict(sizes).items()]
-        command = [*launcher, HERE / "torch_llama.py", *words, f"--threads={layout.threads}",
+        command = [*launcher, self.script, *words, f"--threads={layout.threads}",
                    f"--dtype={variant.dtype}", f"--compile={variant.compiled}", f"--steps={steps}",
                    f"--started={time.time()}"]
         environment = self.environment | (KEEP_MEMORY if variant.keeps_memory else {})

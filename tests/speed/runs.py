@@ -35,8 +35,14 @@ class Sizes:
 
     @property
     def weights(self):
-        """The number of weights that products read."""
+        """The number of weights that products read for a token."""
         return self.layers * self.dim * (4 * self.dim + 3 * self.hidden) + self.vocab * self.dim
+
+    def config(self):
+        """The model's config.json."""
+        return dict(model_type="llama", vocab_size=self.vocab, hidden_size=self.dim, num_hidden_layers=self.layers,
+                    num_attention_heads=self.heads, intermediate_size=self.hidden, rms_norm_eps=1e-5,
+                    rope_theta=500000.0, tie_word_embeddings=False)
 
     @property
     def attention_share(self):

@@ -154,9 +154,9 @@ def gflops(dtype, size=512):
     return size**3 / best / 1e9
 
 
-def parse():
+def parse(more_sizes):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sizes = dict(dim=512, layers=6, heads=8, hidden=1344, vocab=8192, seq=512, batch=4, steps=5, threads=1)
+    sizes = dict(dim=512, layers=6, heads=8, hidden=1344, vocab=8192, seq=512, batch=4, steps=5, threads=1) | more_sizes
     for name, value in sizes.items():
         parser.add_argument("--" + name, type=int, default=value, help=f"{value}")
     parser.add_argument("--dtype", choices=("bf16", "fp32"), default="bf16")
@@ -166,9 +166,9 @@ def parse():
     return parser.parse_args()
 
 
-def train(options, num_ranks):
+def train(options, num_ranks, make_model):
     torch.manual_seed(0)
-    model = Llama(options)
+    model = make_model(options)
     num_parameters = sum(weight.numel() for weight in model.parameters())
     if options.compile != "none":
         for block in model.blocks:
@@ -200,14 +200,16 @@ def largest(value, num_ranks):
     return tensor.item()
 
 
-def main():
-    options = parse()
+def main(make_model=Llama, **more_sizes):
+    """`make_model` makes a module with the blocks, the loss and the forward pass of Llama from the options, which have
+    `more_sizes`, too."""
+    options = parse(more_sizes)
     torch.set_num_threads(options.threads)
     if options.probe:
         print(json.dumps(dict(bf16_gflops=gflops(torch.bfloat16), fp32_gflops=gflops(torch.float32))))
         return
     num_ranks = int(os.environ.get("WORLD_SIZE", 1))
-    result = train(options, num_ranks)
+    result = train(options, num_ranks, make_model)
     result["peak_mib"] = largest(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, num_ranks)
     if int(os.environ.get("RANK", 0)) == 0:
         result |= dict(version=torch.__version__, ranks=num_ranks, threads=options.threads, dtype=options.dtype,

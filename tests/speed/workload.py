@@ -20,10 +20,7 @@ class Workload:
     def __init__(self, folder, sizes, num_samples):
         self.folder, self.sizes = pathlib.Path(folder), sizes
         self.folder.mkdir(parents=True, exist_ok=True)
-        config = dict(model_type="llama", vocab_size=sizes.vocab, hidden_size=sizes.dim,
-                      num_hidden_layers=sizes.layers, num_attention_heads=sizes.heads, intermediate_size=sizes.hidden,
-                      rms_norm_eps=1e-5, rope_theta=500000.0, tie_word_embeddings=False)
-        (self.folder / "config.json").write_text(json.dumps(config))
+        (self.folder / "config.json").write_text(json.dumps(sizes.config()))
         source, self.tokens = self.folder / "tokens.jsonl", self.folder / "tokens.h5"
         numbers = random.Random(1).choices(range(sizes.vocab), k=num_samples * sizes.seq + 1)
         source.write_text(json.dumps({"tokens": numbers}) + "\n")
