@@ -227,6 +227,9 @@ TEST(UnitParameters, HaveKindsForOptimizers) {
             EXPECT_EQ(parameter.spec.kind, parameter.spec.shape.size() == 1 ? Vector : Matrix)
                 << parameter.spec.name;
     }
+    const auto units = unit_parameters(preset("mixtral", "8x7B"));
+    const auto is_router = [](const Parameter& parameter) { return parameter.spec.kind == Router; };
+    EXPECT_EQ(std::ranges::count_if(units[1], is_router), 1);
 }
 
 }  // namespace

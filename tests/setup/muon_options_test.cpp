@@ -76,5 +76,16 @@ TEST(MuonOptions, AreTheKeysOfTheConfiguration) {
     expect_same("seed");
 }
 
+TEST(MuonOptions, TakesRoutersUnlessTold) {
+    const layout::ParamSpec router{.kind = layout::ParameterKind::Router};
+    config::JobConfig config;
+    config.optimizer.name = config::OptimizerName::Muon;
+    for (const bool takes : {true, false}) {
+        config.optimizer.muon_routers = takes;
+        const auto choices = trainer_options(config, choose_model(config.model), {}).step.optimizers;
+        EXPECT_EQ(choices.at(0).takes(router), takes);
+    }
+}
+
 }  // namespace
 }  // namespace argosy::setup

@@ -103,5 +103,37 @@ TEST(DivideOverOwners, PlacesASharedMatrixInOneWaveOnTheRanksOfOneGroup) {
     EXPECT_GT(num_alone, 1000);
 }
 
+TEST(PreferHolders, KeepsMatricesWhereTheyAreWhole) {
+    // Each of four ranks, two of each replica, holds four of eight experts' matrices; two other matrices.
+    std::vector<MatrixCost> costs(8, {3});
+    std::vector<std::vector<int>> holders;
+    for (int expert = 0; expert < 8; ++expert) holders.push_back({expert / 4, 2 + expert / 4});
+    costs.insert(costs.end(), {{3}, {7}});
+    holders.resize(costs.size());
+    Division division = divide_over_owners(costs, 4, 1);
+    const std::vector<double> before = sums_of(division, costs, 4);
+    prefer_holders(division, costs, holders);
+    EXPECT_EQ(sums_of(division, costs, 4), before);
+    std::vector<int> num_owners(costs.size(), 0);
+    int num_apart = 0;  // the sums of ranks allow no more than this
+    for (const Owned& wave : division.waves) {
+        for (int rank = 0; rank < 4; ++rank) {
+            if (!wave[rank]) continue;
+            ++num_owners[*wave[rank]];
+            const std::vector<int>& held = holders[*wave[rank]];
+            num_apart += !held.empty() && !std::ranges::count(held, rank) ? 1 : 0;
+        }
+    }
+    EXPECT_EQ(num_owners, std::vector<int>(costs.size(), 1));
+    EXPECT_LE(num_apart, 1);
+}
+
+TEST(PreferHolders, LeavesSharedMatricesWhereTheyAre) {
+    const std::vector<MatrixCost> costs = {{8, 5}, {1}, {1}};
+    Division division = divide_over_owners(costs, 4, 2);
+    prefer_holders(division, costs, std::vector<std::vector<int>>{{3}, {3}, {2}});
+    EXPECT_EQ(division.waves, (std::vector<Owned>{{0, 0, 2, 1}}));
+}
+
 }  // namespace
 }  // namespace argosy::train

@@ -21,7 +21,7 @@ struct Init {
 };
 
 /// How optimizers tell parameters apart. Matrix: a layer's matrix. A tied head's matrix is the Embedding.
-enum class ParameterKind { Matrix, Embedding, Head, Vector };
+enum class ParameterKind { Matrix, Router, Embedding, Head, Vector };
 
 /// Tensor dim `dim` is cut into `parts` chunks of ceil(n / parts) over the mesh axes `axes`; the last chunks
 /// may be shorter or empty. If `parts` is smaller than the degree of the axes (fewer KV heads than ranks),

@@ -60,9 +60,10 @@ void ExpertsPlaces::declare(const ModelSpec& spec, int64_t layer, Unit& unit) {
     const double deviation = residual_deviation(layer);
     const bool both = spec.norms == NormPlace::Both;
     norms.declare_before(spec, both ? "ffn_pre_norm.weight" : "ffn_norm.weight", unit);
-    router =
-        unit.add({whole_matrix("moe.router.weight", experts.router.num_experts, spec.dim, kDefaultDeviation)},
-                 "router");
+    Parameter choice =
+        whole_matrix("moe.router.weight", experts.router.num_experts, spec.dim, kDefaultDeviation);
+    choice.spec.kind = layout::ParameterKind::Router;
+    router = unit.add({std::move(choice)}, "router");
     gate_up =
         unit.add({stack("moe.experts.w1.weight", experts, experts.hidden_dim, spec.dim, kDefaultDeviation),
                   stack("moe.experts.w3.weight", experts, experts.hidden_dim, spec.dim, deviation)},

@@ -68,7 +68,9 @@ std::vector<Section> make_schema() {
                      "Muon: type of its steps, also between ranks. A float64 run computes them in float64.",
                      "bfloat16"),
                  key("muon_split", &Optimizer::muon_split, any(),
-                     "Muon: what is one matrix of wq, wk and wv: the projection, or each head of it.")}),
+                     "Muon: what is one matrix of wq, wk and wv: the projection, or each head of it."),
+                 key("muon_routers", &Optimizer::muon_routers, any(),
+                     "Muon: take the matrices of routers of experts, too; false: AdamW takes them.")}),
         section(
             "lr_scheduler", &JobConfig::lr_scheduler,
             "the learning rate over the steps: warm-up, plateau, decay",

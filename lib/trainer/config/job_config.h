@@ -57,6 +57,7 @@ struct Optimizer {
     MuonAdjustLr muon_adjust_lr = MuonAdjustLr::MatchRmsAdamW;
     std::optional<Precision> muon_ns_dtype;  // unset: bfloat16, or float64 with training.dtype
     MuonSplit muon_split = MuonSplit::Projection;
+    bool muon_routers = true;
     bool operator==(const Optimizer&) const = default;
 };
 

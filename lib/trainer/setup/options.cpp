@@ -77,6 +77,7 @@ std::vector<train::OptimizerChoice> optimizers(const config::JobConfig& config) 
                          .ns_steps = static_cast<int>(optimizer.muon_ns_steps),
                          .adjust_lr = one_of(optimizer.muon_adjust_lr, {MatchRmsAdamW, Original, Spectral}),
                          .by_head = optimizer.muon_split == config::MuonSplit::Head,
+                         .routers = optimizer.muon_routers,
                          .ns_dtype = optional_type(optimizer.muon_ns_dtype),
                          .state = optional_type(optimizer.state_dtype),
                          .seed = static_cast<uint64_t>(config.debug.seed)})};

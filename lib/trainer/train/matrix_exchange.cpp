@@ -3,7 +3,10 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <deque>
+#include <map>
 #include <numeric>
+#include <ranges>
 #include <set>
 #include <utility>
 
@@ -110,6 +113,43 @@ Division divide_over_owners(std::span<const MatrixCost> costs, int num_ranks, in
     return best;
 }
 
+void prefer_holders(Division& division, std::span<const MatrixCost> costs,
+                    std::span<const std::vector<int>> holders) {
+    // 1. places by the cost of what they hold, and matrices by that cost and their holders
+    using Places = std::vector<std::pair<int, std::optional<size_t>*>>;  // with their ranks
+    std::map<double, Places> places;
+    std::map<std::pair<double, int>, std::deque<size_t>> of_holder;
+    for (Owned& wave : division.waves) {
+        for (int rank = 0; rank < std::ssize(wave); ++rank) {
+            if (wave[rank] && !division.shared[*wave[rank]])
+                places[costs[*wave[rank]].alone].emplace_back(rank, &wave[rank]);
+        }
+    }
+    for (size_t matrix = 0; matrix < costs.size(); ++matrix) {
+        for (const int rank : holders[matrix]) of_holder[{costs[matrix].alone, rank}].push_back(matrix);
+    }
+    // 2. a place gets a matrix that its rank holds, the last waves first, so that in the others all travel
+    // together; the other places get the matrices that are left
+    std::vector<bool> is_placed(costs.size(), false);
+    for (auto& [cost, of_cost] : places) {
+        std::vector<size_t> left;
+        for (auto& [rank, place] : of_cost) left.push_back(**place);
+        Places others;
+        for (auto& [rank, place] : std::views::reverse(of_cost)) {
+            std::deque<size_t>& held = of_holder[{cost, rank}];
+            while (!held.empty() && is_placed[held.front()]) held.pop_front();
+            if (held.empty()) {
+                others.emplace_back(rank, place);
+                continue;
+            }
+            is_placed[held.front()] = true;
+            *place = held.front();
+        }
+        std::erase_if(left, [&](size_t matrix) { return is_placed[matrix]; });
+        for (size_t i = 0; i < others.size(); ++i) *others[i].second = left[i];
+    }
+}
+
 MatrixExchange::Groups MatrixExchange::open_groups(const std::vector<const layout::ParamSpec*>& specs,
                                                    comm::Mesh& mesh) {
     const Groups groups = {mesh.group(axes_of_parts(specs, mesh.shape())),
@@ -120,18 +160,39 @@ MatrixExchange::Groups MatrixExchange::open_groups(const std::vector<const layou
 }
 
 MatrixExchange::MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarType type, comm::Mesh& mesh)
-    : specs_(specs_of(matrices)),
+    : matrices_(matrices),
       tensors_(at::TensorOptions(mesh.device()).dtype(type)),
       mesh_(mesh),
-      groups_(open_groups(specs_, mesh)),
-      coordinates_(coordinates_of(
-          mesh.shape(), mesh.shape().group(mesh.world().rank(), axes_of_parts(specs_, mesh.shape())))) {
+      groups_(open_groups(specs_of(matrices), mesh)) {
+    const AxisSet axes = axes_of_parts(specs_of(matrices), mesh.shape());
+    coordinates_ = coordinates_of(mesh.shape(), mesh.shape().group(mesh.world().rank(), axes));
     std::vector<MatrixCost> costs;
     for (const Matrix& matrix : matrices) costs.push_back(matrix.cost);
     // Ranks of a tensor group are neighbours in parts_, and stay so: the first owner is the first of a group.
     division_ = divide_over_owners(costs, parts_.size() * copies_.size(), mesh.shape().degree(Axis::Tensor));
-    const int first = first_owner(mesh.shape(), axes_of_parts(specs_, mesh.shape()));
+    const int first = first_owner(mesh.shape(), axes);
     for (Owned& wave : division_.waves) std::ranges::rotate(wave, wave.end() - first);
+    prefer_holders(division_, costs, holders());
+}
+
+/// The ranks of all replicas that hold a matrix whole.
+std::vector<std::vector<int>> MatrixExchange::holders() const {
+    std::vector<std::vector<int>> holders(matrices_.size());
+    for (size_t first = 0; first < matrices_.size();) {
+        const auto& [spec, matrix, cost] = matrices_[first];
+        const size_t next = first + spec->shape[0] / matrix.size;  // of the next parameter
+        for (int rank = 0; rank < parts_.size(); ++rank) {
+            const layout::Slab held = layout::slab_of(*spec, mesh_.shape(), coordinates_[rank]);
+            if (held.size[1] != spec->shape[1]) continue;
+            const int64_t begin = held.offset[0], end = begin + held.size[0];
+            for (int64_t i = (begin + matrix.size - 1) / matrix.size; i < end / matrix.size; ++i) {
+                for (int replica = 0; replica < copies_.size(); ++replica)
+                    holders[first + i].push_back(replica * parts_.size() + rank);
+            }
+        }
+        first = next;
+    }
+    return holders;
 }
 
 void MatrixExchange::run(const Visitor& visitor) {
@@ -151,8 +212,20 @@ void MatrixExchange::run(const Visitor& visitor) {
     apply(last, spread(last, std::move(returned)), visitor);
 }
 
+/// Whether nothing travels in this replica, since each owner has the only copy of its whole matrix.
+bool MatrixExchange::stays(size_t wave) const {
+    for (int rank = 0; rank < parts_.size(); ++rank) {
+        const auto matrix = owned(wave, copies_.rank(), rank);
+        if (!matrix) continue;
+        const bool is_whole = part_size(*matrix, rank) == extent(*matrix, rank).num_elements();
+        if (!is_whole || num_copies_of_part(*matrix) > 1) return false;
+    }
+    return true;
+}
+
 /// Starts to send the parts of a wave's matrices to their owners.
 MatrixExchange::Arriving MatrixExchange::gather(size_t wave, const Visitor& visitor) {
+    if (stays(wave)) return {.tensors = {own(wave) ? visitor.part(*own(wave)).flatten() : empty(0)}};
     Outgoing outgoing(parts_.size());
     for (int rank = 0; rank < parts_.size(); ++rank) {
         if (own(wave) && is_source(*own(wave), rank, parts_.rank()))
@@ -160,8 +233,8 @@ MatrixExchange::Arriving MatrixExchange::gather(size_t wave, const Visitor& visi
         const auto matrix = owned(wave, copies_.rank(), rank);
         if (!matrix) continue;
         outgoing.total += extent(*matrix, rank).num_elements();
-        if (is_source(*matrix, parts_.rank(), rank))
-            outgoing.sent[rank] = visitor.part(*matrix).narrow(0, 0, slab(*matrix, parts_.rank()).size[0]);
+        if (is_source(*matrix, parts_.rank(), rank) && part_size(*matrix, parts_.rank()) > 0)
+            outgoing.sent[rank] = visitor.part(*matrix);
     }
     return send(outgoing);
 }
@@ -183,6 +256,7 @@ at::Tensor MatrixExchange::compute(size_t wave, const Arriving& gathered, const 
 
 /// Starts to send each rank of the replica its parts of the results.
 MatrixExchange::Arriving MatrixExchange::give_back(size_t wave, const at::Tensor& result) {
+    if (stays(wave)) return {.tensors = {result.defined() ? result.flatten() : empty(0)}};
     Outgoing outgoing(parts_.size());
     for (int rank = 0; rank < parts_.size(); ++rank) {
         if (result.defined() && is_within(*own(wave), rank, parts_.rank()))
@@ -235,9 +309,10 @@ void MatrixExchange::apply(size_t wave, Arriving spread, const Visitor& visitor)
         for (int rank = 0; rank < parts_.size(); ++rank) {
             const auto matrix = owned_in_part(wave, replica, rank);
             if (!matrix) continue;
-            const layout::Slab own_part = slab(*matrix, parts_.rank());
-            const int64_t size = own_part.num_elements();
-            visitor.apply(*matrix, spread.tensors[replica].narrow(0, begin, size).view(own_part.size));
+            const layout::Slab part = own_part(*matrix);
+            const int64_t size = part.num_elements();
+            if (size > 0)
+                visitor.apply(*matrix, spread.tensors[replica].narrow(0, begin, size).view(part.size));
             begin += size;
         }
     }
@@ -257,11 +332,22 @@ std::optional<size_t> MatrixExchange::owned_in_part(size_t wave, int replica, in
 }
 
 layout::Slab MatrixExchange::extent(size_t matrix, int owner) const {
-    return layout::slab_of(*specs_[matrix], mesh_.shape(), coordinates_[owner], is_shared(matrix) ? 1 : 0);
+    return slab(matrix, owner, is_shared(matrix) ? 1 : 0);
 }
 
 layout::Slab MatrixExchange::slab(size_t matrix, int rank) const {
-    return layout::slab_of(*specs_[matrix], mesh_.shape(), coordinates_[rank]);
+    constexpr int kAllCuts = -1;
+    return slab(matrix, rank, kAllCuts);
+}
+
+/// The rows of the matrix in what the rank holds after the first cuts.
+layout::Slab MatrixExchange::slab(size_t matrix, int rank, int num_cuts) const {
+    const auto& [spec, rows, cost] = matrices_[matrix];
+    layout::Slab slab = layout::slab_of(*spec, mesh_.shape(), coordinates_[rank], num_cuts);
+    const int64_t end = std::clamp(slab.offset[0] + slab.size[0], rows.begin, rows.begin + rows.size);
+    slab.offset[0] = std::clamp(slab.offset[0], rows.begin, end);
+    slab.size[0] = end - slab.offset[0];
+    return slab;
 }
 
 bool MatrixExchange::is_within(size_t matrix, int rank, int owner) const {
@@ -271,7 +357,7 @@ bool MatrixExchange::is_within(size_t matrix, int rank, int owner) const {
 
 bool MatrixExchange::is_source(size_t matrix, int rank, int owner) const {
     const auto share = [&](int of) {
-        return layout::share_of(*specs_[matrix], mesh_.shape(), coordinates_[of]).index;
+        return layout::share_of(*matrices_[matrix].spec, mesh_.shape(), coordinates_[of]).index;
     };
     return is_within(matrix, rank, owner) && share(rank) == share(owner);
 }
@@ -285,7 +371,7 @@ at::Tensor MatrixExchange::part_of(const at::Tensor& whole, size_t matrix, int r
 }
 
 int MatrixExchange::num_copies_of_part(size_t matrix) const {
-    return layout::share_of(*specs_[matrix], mesh_.shape(), coordinates_[0]).count / copies_.size();
+    return layout::share_of(*matrices_[matrix].spec, mesh_.shape(), coordinates_[0]).count / copies_.size();
 }
 
 at::Tensor MatrixExchange::empty(int64_t size) const { return at::empty({size}, tensors_); }

@@ -1,6 +1,6 @@
-// Makes matrices whole for an optimizer that needs all of a matrix at once. Each matrix has one owner among
-// the ranks that hold its parts. The owner gets the parts, computes, and gives each rank its part of the
-// result, so the same computation runs on every mesh.
+// Makes matrices whole for an optimizer that needs all of a matrix at once. Each matrix, or some of a stack,
+// has one owner among the ranks that hold its parts. The owner gets the parts, computes, and gives each rank
+// its part of the result, so the same computation runs on every mesh.
 //
 // Owners work in waves: in a wave, every rank owns one matrix at most. While the owners of a wave compute,
 // the parts of the next wave travel, and the results of the wave before. An owner gets its parts from its own
@@ -47,10 +47,16 @@ struct Division {
 /// the same result. REQUIRES: group_size divides num_ranks.
 Division divide_over_owners(std::span<const MatrixCost> costs, int num_ranks, int group_size);
 
+/// Exchanges the places of matrices that cost as much alone, so that ranks own those that they hold whole:
+/// experts' matrices, which then need not travel. `holders` has the ranks of each matrix that do.
+void prefer_holders(Division& division, std::span<const MatrixCost> costs,
+                    std::span<const std::vector<int>> holders);
+
 class MatrixExchange {
   public:
     struct Matrix {
         const layout::ParamSpec* spec;
+        layout::Range rows;    // of the parameter
         MatrixCost cost = {};  // REQUIRES, to be shared: the first cut gives each tensor rank another slice
     };
 
@@ -63,13 +69,14 @@ class MatrixExchange {
     static Groups open_groups(const std::vector<const layout::ParamSpec*>& specs, comm::Mesh& mesh);
 
     /// `type` is that of the parts and results. COLLECTIVE over the ranks of the same pipeline stage.
-    /// REQUIRES: these ranks give the same matrices, whose specs and mesh outlive this object.
+    /// REQUIRES: these ranks give the same matrices, whose specs and mesh outlive this object; the matrices
+    /// of a parameter are adjacent, equally large, and all of it.
     MatrixExchange(const std::vector<Matrix>& matrices, at::ScalarType type, comm::Mesh& mesh);
 
-    /// `part` returns this rank's part of a matrix, perhaps with more rows after it; it is called where the
-    /// owner gets a part from. `compute` gets the whole matrix on the owner, or its slice of a shared one,
-    /// and returns the result, which has that shape. `apply` gets this rank's part of the result, once for
-    /// each matrix.
+    /// `part` returns this rank's part of a matrix; it is called where the owner gets a part from. `compute`
+    /// gets the whole matrix on the owner, or its slice of a shared one, and returns the result, which has
+    /// that shape. `apply` gets this rank's part of the result, once for each matrix. Neither is called for a
+    /// part without elements.
     struct Visitor {
         std::function<at::Tensor(size_t matrix)> part;
         std::function<at::Tensor(size_t matrix, const at::Tensor& whole)> compute;
@@ -80,6 +87,8 @@ class MatrixExchange {
 
     /// Whether the ranks of a tensor group share the matrix: they call `compute` for it at the same time.
     bool is_shared(size_t matrix) const { return division_.shared[matrix]; }
+    /// This rank's part of a matrix, as a slab of the parameter.
+    layout::Slab own_part(size_t matrix) const { return slab(matrix, parts_.rank()); }
 
   private:
     /// Operations under way, and what arrives.
@@ -96,6 +105,7 @@ class MatrixExchange {
         int64_t total = 0;  // of all ranks
     };
 
+    bool stays(size_t wave) const;
     Arriving gather(size_t wave, const Visitor& visitor);
     at::Tensor compute(size_t wave, const Arriving& gathered, const Visitor& visitor);
     Arriving give_back(size_t wave, const at::Tensor& result);
@@ -111,6 +121,8 @@ class MatrixExchange {
     /// The slab that an owner makes whole: all of the matrix, or its slice.
     layout::Slab extent(size_t matrix, int owner) const;
     layout::Slab slab(size_t matrix, int rank) const;
+    layout::Slab slab(size_t matrix, int rank, int num_cuts) const;
+    std::vector<std::vector<int>> holders() const;
     int64_t part_size(size_t matrix, int rank) const { return slab(matrix, rank).num_elements(); }
     /// Whether the part of `rank` lies in what `owner` makes whole.
     bool is_within(size_t matrix, int rank, int owner) const;
@@ -121,7 +133,7 @@ class MatrixExchange {
     int num_copies_of_part(size_t matrix) const;
     at::Tensor empty(int64_t size) const;
 
-    std::vector<const layout::ParamSpec*> specs_;
+    const std::vector<Matrix> matrices_;
     at::TensorOptions tensors_;
     const comm::Mesh& mesh_;
     Groups groups_;

@@ -30,6 +30,7 @@ struct MuonOptions {
     int ns_steps = 5;
     AdjustLr adjust_lr = AdjustLr::MatchRmsAdamW;
     bool by_head = false;  // the rows of a head of q, k or v are a matrix of their own
+    bool routers = true;   // takes the matrices of routers, too
     /// The type of the Newton-Schulz steps, in which matrices travel. None: bf16, or fp64 for fp64 weights.
     std::optional<at::ScalarType> ns_dtype = {};
     std::optional<at::ScalarType> state = {};  // the momentum's; none: the accumulation type of the weights
@@ -46,13 +47,23 @@ class Muon : public Optimizer {
     std::vector<State> states() const override;  // "momentum" of each parameter
 
   private:
-    void add_gradient(size_t i, const Update& update) const;
-    at::Tensor direction(size_t i, const Update& update) const;
-    at::Tensor orthogonal(size_t i, const at::Tensor& direction) const;
-    void step(size_t i, const at::Tensor& orthogonal, const Update& update) const;
+    /// A matrix of a layer, or matrices of a stack that stand together and have one owner.
+    struct Matrix {
+        size_t parameter;
+        layout::Range rows;
+    };
+
+    std::vector<Matrix> divided(const layout::MeshShape& mesh) const;
+    std::vector<MatrixExchange::Matrix> exchanged(const layout::MeshShape& mesh) const;
+    at::Tensor rows_of(const at::Tensor& tensor, size_t matrix) const;
+    void add_gradient(size_t parameter, const Update& update) const;
+    at::Tensor direction(size_t matrix, const Update& update) const;
+    at::Tensor orthogonal(size_t matrix, const at::Tensor& direction) const;
+    void step(size_t matrix, const at::Tensor& orthogonal, const Update& update) const;
 
     MuonOptions options_;
     std::vector<OptimizedParameter> parameters_;
+    std::vector<Matrix> matrices_;
     at::ScalarType ns_dtype_;
     std::vector<at::Tensor> momenta_;
     MatrixExchange exchange_;
