@@ -7,6 +7,7 @@
 #include <ATen/ops/pow.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -67,14 +68,28 @@ bool has_experts(const ModelSpec& spec, int64_t layer) {
     return true;
 }
 
+/// 1 for the experts of each token's best groups, 0 for others.
+at::Tensor in_best_groups(const ops::Router& router, const at::Tensor& scores) {
+    const int64_t size = router.num_experts / router.num_groups;
+    const at::Tensor of_groups =
+        std::get<0>(scores.unflatten(-1, {router.num_groups, size}).topk(std::min<int64_t>(size, 2), -1))
+            .sum(-1);
+    const at::Tensor chosen = std::get<1>(of_groups.topk(router.top_groups, -1));
+    return at::zeros_like(of_groups).scatter(-1, chosen, 1).repeat_interleave(size, -1);
+}
+
 /// Computes all experts for all tokens, and weighs those that are not chosen with 0.
-at::Tensor experts(const ModelSpec& spec, const at::Tensor& x, const at::Tensor& router, const at::Tensor& w1,
+at::Tensor experts(const ModelSpec& spec, const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& w1,
                    const at::Tensor& w2, const at::Tensor& w3) {
-    const int64_t count = router.size(0), hidden = w1.size(0) / count;
-    const at::Tensor scores = x.matmul(router.t()).softmax(-1);
-    const at::Tensor chosen = std::get<1>(scores.topk(spec.experts->router.top_k, -1));
+    const ops::Router& router = spec.experts->router;
+    const int64_t count = matrix.size(0), hidden = w1.size(0) / count;
+    const at::Tensor logits = x.matmul(matrix.t());
+    const bool softmax = router.score == ops::Router::Score::Softmax;
+    const at::Tensor scores = softmax ? logits.softmax(-1) : 1 / (1 + (-logits).exp());
+    const at::Tensor chosen = std::get<1>((scores * in_best_groups(router, scores)).topk(router.top_k, -1));
     at::Tensor shares = scores * at::zeros_like(scores).scatter(-1, chosen, 1);
-    if (spec.experts->router.normalize) shares = shares / shares.sum(-1, /*keepdim=*/true);
+    if (router.normalize) shares = shares / shares.sum(-1, /*keepdim=*/true);
+    shares = shares * router.scale;
     at::Tensor y = at::zeros_like(x);
     for (int64_t i = 0; i < count; ++i) {
         const auto of = [&](const at::Tensor& stack, int64_t rows) {
@@ -123,8 +138,13 @@ at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64
 
     const at::Tensor m = norm_if(before, middle, after ? "ffn_pre_norm" : "ffn_norm");
     if (has_experts(spec, layer)) {
-        const at::Tensor y = experts(spec, m, weight("moe.router.weight"), weight("moe.experts.w1.weight"),
-                                     weight("moe.experts.w2.weight"), weight("moe.experts.w3.weight"));
+        at::Tensor y = experts(spec, m, weight("moe.router.weight"), weight("moe.experts.w1.weight"),
+                               weight("moe.experts.w2.weight"), weight("moe.experts.w3.weight"));
+        if (spec.experts->shared_hidden_dim > 0) {
+            const at::Tensor hidden = activated(spec, linear(m, "moe.shared_experts.w1", false)) *
+                                      linear(m, "moe.shared_experts.w3", false);
+            y = y + linear(hidden, "moe.shared_experts.w2", false);
+        }
         return middle + norm_if(after, y, "ffn_post_norm");
     }
     const at::Tensor hidden = activated(spec, linear(m, "feed_forward.w1", spec.mlp_bias)) *

@@ -73,24 +73,29 @@ TEST_P(RecomputeTest, DropsWhatItSays) {
     TinyModel model(spec, type, 2, 17);
     const at::Tensor x = model.random.normal({34, spec.dim}, type);
     Tape tape;
-    Block(spec, /*layer=*/0, model.axis, model.context, model.experts, model.rope)
-        .forward(model.weights(1), x, model.batch, mode, tape);
+    constexpr int kLayer = 1;
+    Block(spec, kLayer, model.axis, model.context, model.experts, model.rope)
+        .forward(model.weights(kLayer + 1), x, model.batch, mode, tape);
     EXPECT_TRUE(tape.input.is_same(x));
     for (const ops::Operand& cheap :
          {tape.attention.input, tape.attention.output, tape.feed_forward.input, tape.feed_forward.activation,
-          tape.experts.input, ops::Operand(tape.experts.activation)}) {
+          tape.experts.input, ops::Operand(tape.experts.activation),
+          ops::Operand(tape.experts.shared.activation)}) {
         EXPECT_FALSE(cheap.defined());
     }
-    const bool has_experts = layer_spec(spec, 0).has_experts;
+    const bool has_experts = layer_spec(spec, kLayer).has_experts;
     const at::Tensor gate_up = has_experts ? tape.experts.gate_up : tape.feed_forward.gate_up;
     for (const at::Tensor& product :
          {tape.attention.qkv, tape.attention.v, tape.attention.result.y, tape.middle, gate_up}) {
         EXPECT_EQ(product.defined(), mode == RecomputeMode::Selective);
     }
+    EXPECT_EQ(tape.experts.shared.gate_up.defined(),
+              has_experts && spec.experts->shared_hidden_dim > 0 && mode == RecomputeMode::Selective);
     // The tape keeps one form of q and k: with QK-norm the products before the norm.
     EXPECT_EQ(tape.attention.q.defined(), mode == RecomputeMode::Selective && spec.qk_norm == QkNorm::None);
     EXPECT_EQ(tape.experts.routing.experts.defined(), has_experts);  // the choice stays in every mode
-    for (const at::Tensor& added : {tape.attention.added, tape.feed_forward.added})
+    const HalfTape& second = has_experts ? static_cast<const HalfTape&>(tape.experts) : tape.feed_forward;
+    for (const at::Tensor& added : {tape.attention.added, second.added})
         EXPECT_EQ(added.defined(), mode == RecomputeMode::Selective && spec.norms != NormPlace::Before);
 }
 

@@ -97,8 +97,24 @@ std::vector<ModelSpec> tiny_specs() {
         .router = {.num_experts = 7, .top_k = 3, .normalize = false}, .hidden_dim = 6, .period = 2};
     ModelSpec normed = gemma3;
     normed.name = "normed_experts";
-    normed.experts = {.router = {.num_experts = 4, .top_k = 4}, .hidden_dim = 9, .dense_layers = {0}};
-    return {llama, tied, qwen2, qwen3, biased, mistral, olmo3, gemma3, phi3, mixtral, qwen3_moe, normed};
+    normed.experts = {.router = {.num_experts = 4, .top_k = 4},
+                      .hidden_dim = 9,
+                      .shared_hidden_dim = 5,
+                      .dense_layers = {0}};
+    ModelSpec glm4_moe = qwen3;
+    glm4_moe.name = "glm4_moe";
+    glm4_moe.rotary_dim = 6;
+    glm4_moe.experts = {.router = {.num_experts = 6,
+                                   .top_k = 3,
+                                   .score = ops::Router::Score::Sigmoid,
+                                   .scale = 1.5,
+                                   .num_groups = 3,
+                                   .top_groups = 2},
+                        .hidden_dim = 7,
+                        .shared_hidden_dim = 9,
+                        .dense_layers = {0}};
+    return {llama,  tied, qwen2,   qwen3,     biased, mistral, olmo3,
+            gemma3, phi3, mixtral, qwen3_moe, normed, glm4_moe};
 }
 
 TinyModel::TinyModel(const ModelSpec& model_spec, at::ScalarType element_type, int64_t num_sequences,

@@ -87,6 +87,21 @@ void draw_heads(Random& random, int tensor, Draw& draw) {
     if (any) draw.must_run = false;
 }
 
+model::ExpertSpec draw_expert_spec(Random& random) {
+    using Score = ops::Router::Score;
+    const int64_t num_experts = random.between(1, 9);
+    model::ExpertSpec experts = {.router = {.num_experts = num_experts,
+                                            .top_k = random.between(1, std::min<int64_t>(num_experts, 8)),
+                                            .score = random.one_of({Score::Softmax, Score::Sigmoid}),
+                                            .normalize = random.chance(50)},
+                                 .hidden_dim = random.between(1, 20),
+                                 .period = random.between(1, 2)};
+    if (random.chance(30)) experts.dense_layers = {random.between(0, 2)};
+    if (random.chance(40)) experts.shared_hidden_dim = random.between(1, 25);
+    if (random.chance(30)) experts.router.scale = 2.5;
+    return experts;
+}
+
 model::ModelSpec draw_model(Random& random, bool has_experts) {
     model::ModelSpec spec{.name = "drawn",
                           .vocab_size = random.between(9, 67),
@@ -106,15 +121,7 @@ model::ModelSpec draw_model(Random& random, bool has_experts) {
     if (random.chance(30)) spec.query_scalar = 3;
     if (!spec.query_scalar && random.chance(30)) spec.rotary_dim = 2 * random.between(1, spec.head_dim / 2);
     if (random.chance(30)) spec.activation = ops::Activation::GeluTanh;
-    if (has_experts) {
-        const int64_t num_experts = random.between(1, 9);
-        spec.experts = {.router = {.num_experts = num_experts,
-                                   .top_k = random.between(1, std::min<int64_t>(num_experts, 8)),
-                                   .normalize = random.chance(50)},
-                        .hidden_dim = random.between(1, 20),
-                        .period = random.between(1, 2)};
-        if (random.chance(30)) spec.experts->dense_layers = {random.between(0, 2)};
-    }
+    if (has_experts) spec.experts = draw_expert_spec(random);
     return spec;
 }
 
@@ -203,21 +210,29 @@ int draw_pipeline(Random& random, Draw& draw) {
     return num_microbatches;
 }
 
-/// Draws which ranks divide the experts.
+/// Draws which ranks divide the experts, and how they are chosen.
 void draw_experts(Random& random, Draw& draw) {
     if (!draw.options.spec->experts) return;
+    draw.options.equal_router_rows = random.chance(30);
     layout::MeshRequest& mesh = draw.options.layout.mesh;
     const int tensor = mesh.tensor, near = tensor * mesh.context;
     std::set<int> degrees = {1, tensor};
     for (int inner = 1; inner <= mesh.shard; ++inner)
         if (mesh.shard % inner == 0) degrees.insert(near * inner);
     mesh.expert = *std::next(degrees.begin(), random.between(0, std::ssize(degrees) - 1));
-    int64_t& count = draw.options.spec->experts->router.num_experts;
+    ops::Router& router = draw.options.spec->experts->router;
+    int64_t& count = router.num_experts;
     if (random.chance(4)) {
         draw.must_run = false;
     } else {
         count = mesh.expert * divide_up(count, mesh.expert);
     }
+    if (!random.chance(40)) return;
+    do {
+        router.num_groups = random.between(1, count);
+    } while (count % router.num_groups != 0);
+    const int64_t min_groups = divide_up(router.top_k, count / router.num_groups);
+    router.top_groups = random.between(min_groups, router.num_groups);
 }
 
 /// Draws lengths and documents of the samples, and their number.
@@ -297,12 +312,12 @@ std::string described(uint64_t seed, const Draw& draw) {
     const auto& [name, mesh, stage_layers, schedule, reshard, context, own, tensor] = options.layout;
     return fmt::format(
         "seed {}: pp {} ddp {} fsdp {} cp {} tp {} ep {}; {} stages of {} {}; reshard {}, rotation {}, balance {}, "
-        "overlap {}, all logits {}, recompute {}, {}; {} samples of {} in microbatches of {}, documents of "
+        "overlap {}, all logits {}, recompute {}, {}, equal router rows {}; {} samples of {} in microbatches of {}, documents of "
         "{}; {}",
         seed, mesh.pipeline, mesh.replicate, mesh.shard, mesh.context, mesh.tensor, mesh.expert, schedule,
         fmt::join(stage_layers, " "), written(own), static_cast<int>(reshard),
         static_cast<int>(context.rotation), static_cast<int>(context.balance), tensor.overlap_products,
-        tensor.gather_logits, static_cast<int>(options.recompute), toString(options.precision.master),
+        tensor.gather_logits, static_cast<int>(options.recompute), toString(options.precision.master), options.equal_router_rows,
         options.global_batch, options.seq_len, options.microbatch_size,
         fmt::join(options.document_lengths, " "),
         fmt::join(model::differences(model::ModelSpec(), *options.spec), ", "));

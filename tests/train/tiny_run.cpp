@@ -129,6 +129,16 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
                      .optimizers = options.optimizers}};
 }
 
+void make_router_rows_equal(parallel::ParallelModel& model) {
+    for (const auto& parameter : model.parameters()) {
+        if (!parameter->spec().name.ends_with("moe.router.weight")) continue;
+        const at::Tensor rows = parameter->own_rows(parameter->master()).zero_();
+        for (int64_t i = 0; i < rows.size(0); ++i)
+            rows[i][(parameter->slab().offset[0] + i) / 2 % rows.size(1)] = 1;
+        parameter->refresh_compute();
+    }
+}
+
 }  // namespace
 
 model::ModelSpec tiny_spec(const std::string& family) {
@@ -175,6 +185,7 @@ TinyRun::TinyRun(const TinyRunOptions& options, comm::Communicator& world)
     const int64_t per_rank = options.global_batch / mesh_.degree(layout::kDataAxes);
     trainer_ =
         std::make_unique<train::Trainer>(trainer_options(options, per_rank / options.microbatch_size), mesh_);
+    if (options.equal_router_rows) make_router_rows_equal(trainer_->model());
 }
 
 train::StepBatch TinyRun::batch(int64_t step) const {

@@ -61,6 +61,9 @@ struct TinyRunOptions {
     /// the model's family has them.
     std::vector<int64_t> document_lengths = {};
     parallel::ProductCasts casts = {};
+    /// Every two experts have the same row of the router, and so the same score for each token. A row has one
+    /// element that is not zero, so that no order of a product's sum makes a difference.
+    bool equal_router_rows = false;
 };
 
 using NamedTensors = std::map<std::string, at::Tensor>;

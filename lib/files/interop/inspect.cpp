@@ -44,8 +44,10 @@ std::string line(const char* what, const std::string& text) { return fmt::format
 std::string experts_text(const model::ModelSpec& spec) {
     if (!spec.experts) return "";
     const ops::Router& router = spec.experts->router;
-    return fmt::format(", {} of {} experts with hidden {}", router.top_k, router.num_experts,
-                       spec.experts->hidden_dim);
+    const int64_t shared = spec.experts->shared_hidden_dim;
+    return fmt::format(", {} of {} experts with hidden {}{}", router.top_k, router.num_experts,
+                       spec.experts->hidden_dim,
+                       shared > 0 ? fmt::format(", one with {} for all tokens", shared) : "");
 }
 
 std::string heading(const ModelSource& source) {

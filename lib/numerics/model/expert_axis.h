@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "ops/routing.h"
@@ -21,6 +23,14 @@ struct SlotExchange {
     at::Tensor counts;  // [experts here] int64: the rows of each
 };
 
+/// Tensors with a row for each slot, on their way to this rank.
+class ComingSlots {
+  public:
+    virtual ~ComingSlots() = default;
+    /// Waits for them. Called once.
+    virtual std::vector<at::Tensor> take() = 0;
+};
+
 class ExpertAxis {
   public:
     virtual ~ExpertAxis() = default;
@@ -30,14 +40,27 @@ class ExpertAxis {
     /// COLLECTIVE.
     virtual SlotExchange exchange(const ops::Routing& routing) const { return {.counts = routing.counts}; }
 
-    // COLLECTIVE: tensors with a row for each slot, sorted by expert: those of this rank's tokens -> those of
-    // its experts, and back. All tensors travel in one operation.
-    virtual std::vector<at::Tensor> dispatch(std::vector<at::Tensor> slots, const SlotExchange&) const {
-        return slots;
+    // COLLECTIVE: starts to send tensors with a row for each slot, sorted by expert: those of this rank's
+    // tokens to its experts' ranks, or those of its experts back to the ranks of their tokens. All tensors
+    // travel in one operation.
+    virtual std::unique_ptr<ComingSlots> start_dispatch(std::vector<at::Tensor> slots,
+                                                        const SlotExchange&) const {
+        return std::make_unique<SlotsHere>(std::move(slots));
     }
-    virtual std::vector<at::Tensor> give_back(std::vector<at::Tensor> rows, const SlotExchange&) const {
-        return rows;
+    virtual std::unique_ptr<ComingSlots> start_combine(std::vector<at::Tensor> rows,
+                                                       const SlotExchange&) const {
+        return std::make_unique<SlotsHere>(std::move(rows));
     }
+
+  private:
+    class SlotsHere : public ComingSlots {
+      public:
+        explicit SlotsHere(std::vector<at::Tensor> rows) : rows_(std::move(rows)) {}
+        std::vector<at::Tensor> take() override { return std::move(rows_); }
+
+      private:
+        std::vector<at::Tensor> rows_;
+    };
 };
 
 }  // namespace argosy::model

@@ -8,23 +8,16 @@
 #include "ops/grouped.h"
 #include "ops/matmul.h"
 #include "ops/numerics.h"
+#include "ops/work.h"
 
 namespace argosy::model {
 namespace {
-
-/// A matrix that the tensor axis does not cut, and whose operands are not cast.
-Parameter whole_matrix(std::string name, int64_t outputs, int64_t inputs, double deviation) {
-    Parameter parameter = projection(std::move(name), outputs, inputs, kOutputs, deviation);
-    parameter.tensor_dim.reset();
-    parameter.is_projection = false;
-    return parameter;
-}
 
 /// The matrices of all experts, one below the other.
 Parameter stack(std::string name, const ExpertSpec& experts, int64_t outputs, int64_t inputs,
                 double deviation) {
     const int64_t count = experts.router.num_experts;
-    Parameter parameter = whole_matrix(std::move(name), count * outputs, inputs, deviation);
+    Parameter parameter = whole_projection(std::move(name), count * outputs, inputs, deviation);
     parameter.spec.num_matrices = count;
     parameter.reads_own_rows = true;
     parameter.multiplied = static_cast<double>(experts.router.top_k) / static_cast<double>(count);
@@ -40,12 +33,20 @@ at::Tensor token_weights(const at::Tensor& slots, const ops::Routing& routing) {
     return ops::combine(slots, routing.order, 1).view(routing.weights.sizes());
 }
 
+/// Adds the shared expert's part, if there is one.
+at::Tensor with_shared(at::Tensor sum, const at::Tensor& shared) {
+    if (!shared.defined()) return sum;
+    ops::note_pass({sum, shared, sum});
+    return sum.add_(shared);
+}
+
 }  // namespace
 
 void ExpertsTape::drop(RecomputeMode mode) {
     if (mode == RecomputeMode::None) return;
     input = {};
     activation.reset();
+    shared.drop(mode);
 }
 
 ExpertsTape ExpertsTape::choice() const {
@@ -61,9 +62,10 @@ void ExpertsPlaces::declare(const ModelSpec& spec, int64_t layer, Unit& unit) {
     const bool both = spec.norms == NormPlace::Both;
     norms.declare_before(spec, both ? "ffn_pre_norm.weight" : "ffn_norm.weight", unit);
     Parameter choice =
-        whole_matrix("moe.router.weight", experts.router.num_experts, spec.dim, kDefaultDeviation);
+        whole_projection("moe.router.weight", experts.router.num_experts, spec.dim, kDefaultDeviation);
     choice.spec.kind = layout::ParameterKind::Router;
     router = unit.add({std::move(choice)}, "router");
+    shared.declare(spec, layer, unit);
     gate_up =
         unit.add({stack("moe.experts.w1.weight", experts, experts.hidden_dim, spec.dim, kDefaultDeviation),
                   stack("moe.experts.w3.weight", experts, experts.hidden_dim, spec.dim, deviation)},
@@ -92,10 +94,15 @@ void Experts::fill(const Weights& weights, const at::Tensor& x, ExpertsTape& tap
         tape.exchange = axis_.exchange(tape.routing);
     }
     // 3. send the rows to their experts: slots [slots, dim], weights [slots]
-    at::Tensor slots = tape.slots;
+    std::unique_ptr<ComingSlots> coming;
     if (!tape.weights.defined()) {
-        const auto arrived = axis_.dispatch(
-            {to_slots(tape.input.values, tape.routing), slot_weights(tape.routing)}, tape.exchange);
+        coming = axis_.start_dispatch({to_slots(tape.input.values, tape.routing), slot_weights(tape.routing)},
+                                      tape.exchange);
+    }
+    shared_.fill(weights, tape.input.values, tape.shared);
+    at::Tensor slots = tape.slots;
+    if (coming) {
+        const auto arrived = coming->take();
         slots = arrived[0];
         tape.weights = arrived[1].view({-1});
         if (axis_.degree() > 1) tape.slots = slots;
@@ -112,7 +119,10 @@ at::Tensor Experts::add_to(const at::Tensor& x, const Weights& weights, ExpertsT
     if (tape.added.defined()) return norms_.add(x, weights, tape.added, tape);
     const at::Tensor y =
         ops::grouped_linear(tape.activation, weights.stack(places_.down).parts, tape.exchange.counts);
-    return norms_.add(x, weights, sum_of_slots(axis_.give_back({y}, tape.exchange)[0], tape.routing), tape);
+    const auto coming = axis_.start_combine({y}, tape.exchange);
+    const at::Tensor of_shared = shared_.project(weights, tape.shared);
+    const at::Tensor sum = with_shared(sum_of_slots(coming->take()[0], tape.routing), of_shared);
+    return norms_.add(x, weights, sum, tape);
 }
 
 at::Tensor Experts::backward_input(const Weights& weights, const at::Tensor& dy, const at::Tensor& x,
@@ -122,7 +132,9 @@ at::Tensor Experts::backward_input(const Weights& weights, const at::Tensor& dy,
     const auto stacks = [&](Place place) { return weights.stack(place).parts; };
     // 1. norm after; the rows go to their experts: dslots [slots, dim]
     const at::Tensor dadded = norms_.gradient_of_added(weights, dy, tape, work);
-    const at::Tensor dslots = axis_.dispatch({to_slots(dadded, routing)}, exchange)[0];
+    const auto going = axis_.start_dispatch({to_slots(dadded, routing)}, exchange);
+    const at::Tensor dshared = shared_.backward_project(weights, dadded, tape.shared, work);
+    const at::Tensor dslots = going->take()[0];
     // 2. down projection: dactivation [slots, hidden]
     const at::Tensor dactivation = ops::grouped_input_gradient(dslots, stacks(places_.down), exchange.counts);
     work.add_grouped_product(places_.down, dslots, std::exchange(tape.activation, {}), exchange.counts);
@@ -132,8 +144,10 @@ at::Tensor Experts::backward_input(const Weights& weights, const at::Tensor& dy,
     // 4. gate and up projections; the slots go back: dinput [rows, dim]
     const at::Tensor dgate_up_input =
         ops::grouped_input_gradient(dgate_up, stacks(places_.gate_up), exchange.counts);
-    const auto back = axis_.give_back({dgate_up_input, dweights.view({-1, 1})}, exchange);
-    const at::Tensor dinput = sum_of_slots(back[0], routing);
+    const auto coming = axis_.start_combine({dgate_up_input, dweights.view({-1, 1})}, exchange);
+    const at::Tensor through_shared = shared_.backward_input(weights, dshared, tape.input.values, work);
+    const auto back = coming->take();
+    const at::Tensor dinput = with_shared(sum_of_slots(back[0], routing), through_shared);
     const at::Tensor slots = tape.slots.defined() ? tape.slots : to_slots(tape.input.values, routing);
     work.add_grouped_product(places_.gate_up, dgate_up, slots, exchange.counts);
     // 5. router: its part of dinput

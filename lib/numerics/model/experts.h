@@ -1,7 +1,8 @@
 // The second half of a block with experts in place of one MLP:
 //   y = x + sum over the chosen experts e of w_e Down_e(act(Gate_e n) * Up_e n)    with n = norm(x), or x
 // A router chooses the experts of each token and their weights w_e (ops/routing.h); every token reaches all
-// of its experts. Each rank of the tensor axis sends its own rows through the experts.
+// of its experts. A model may add a shared expert to the sum, which computes while slots travel. Each rank of
+// the tensor axis sends its own rows through the experts.
 //
 // A slot is a token at one of its experts. The slots of an expert are adjacent rows.
 #pragma once
@@ -13,6 +14,7 @@
 #include "model/layer.h"
 #include "model/model_spec.h"
 #include "model/parameter.h"
+#include "model/shared_expert.h"
 #include "model/tensor_axis.h"
 #include "ops/routing.h"
 
@@ -29,6 +31,7 @@ struct ExpertsTape : HalfTape {
     at::Tensor weights;     // [slots]
     at::Tensor gate_up;     // [slots, 2 hidden]
     at::Tensor activation;  // [slots, hidden], with the weights
+    SharedExpertTape shared;
 
     void drop(RecomputeMode mode);
     /// A tape with the choice alone.
@@ -38,6 +41,7 @@ struct ExpertsTape : HalfTape {
 struct ExpertsPlaces {
     HalfPlaces norms;
     Place router, gate_up, down;
+    SharedExpertPlaces shared;
     void declare(const ModelSpec& spec, int64_t layer, Unit& unit);
 };
 
@@ -50,6 +54,7 @@ class Experts {
           activation_(spec.activation),
           places_(places),
           norms_(spec, places.norms, axis),
+          shared_(spec, places.shared),
           axis_(expert_axis) {}
 
     // They do what FeedForward's functions do.
@@ -68,6 +73,7 @@ class Experts {
     const ops::Activation activation_;
     const ExpertsPlaces places_;
     const HalfNorms norms_;
+    const SharedExpert shared_;
     const ExpertAxis& axis_;
 };
 

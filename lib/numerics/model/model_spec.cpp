@@ -94,11 +94,13 @@ std::string text_of(const std::optional<ExpertSpec>& experts) {
     if (!experts) return "none";
     const ops::Router& router = experts->router;
     return fmt::format(
-        "{} of {} with {} columns every {} layers but {}, {} scores{} times {}, {} of {} groups",
+        "{} of {} with {} columns every {} layers but {}, {} scores{} times {}, {} of {} groups, "
+        "shared {}",
         router.top_k, router.num_experts, experts->hidden_dim, experts->period,
         fmt::join(experts->dense_layers, " "),
         router.score == ops::Router::Score::Softmax ? "softmax" : "sigmoid",
-        router.normalize ? ", normalized," : "", router.scale, router.top_groups, router.num_groups);
+        router.normalize ? ", normalized," : "", router.scale, router.top_groups, router.num_groups,
+        experts->shared_hidden_dim);
 }
 
 const char* name_of(QkNorm norm) {

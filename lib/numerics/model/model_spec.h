@@ -40,6 +40,7 @@ enum class QkNorm { None, Heads, Together };
 struct ExpertSpec {
     ops::Router router;
     int64_t hidden_dim = 0;                  // of each expert
+    int64_t shared_hidden_dim = 0;           // of the expert that every token takes beside them; 0: none
     int64_t period = 1;                      // every so many layers, the last one has experts
     std::vector<int64_t> dense_layers = {};  // ascending; these have none even so
     bool operator==(const ExpertSpec&) const = default;

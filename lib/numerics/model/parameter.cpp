@@ -34,6 +34,13 @@ Parameter projection(std::string name, int64_t outputs, int64_t inputs, int cut,
             .is_projection = true};
 }
 
+Parameter whole_projection(std::string name, int64_t outputs, int64_t inputs, double deviation) {
+    Parameter parameter = projection(std::move(name), outputs, inputs, kOutputs, deviation);
+    parameter.tensor_dim.reset();
+    parameter.is_projection = false;
+    return parameter;
+}
+
 double residual_deviation(int64_t layer) {
     return kDefaultDeviation / std::sqrt(2.0 * static_cast<double>(layer + 1));
 }

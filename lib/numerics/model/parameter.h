@@ -75,6 +75,8 @@ class Unit {
 /// of the initial values.
 Parameter projection(std::string name, int64_t outputs, int64_t inputs, int cut, double deviation);
 inline constexpr int kOutputs = 0, kInputs = 1;
+/// The same, for a layer that computes the rank's own rows, whose products do not cast their operands.
+Parameter whole_projection(std::string name, int64_t outputs, int64_t inputs, double deviation);
 /// Deeper layers start with smaller additions to the residual stream.
 inline constexpr double kDefaultDeviation = 0.02;
 double residual_deviation(int64_t layer);

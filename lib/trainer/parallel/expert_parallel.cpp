@@ -32,6 +32,47 @@ at::Tensor order_by_expert(const at::Tensor& counts) {
     return (at::arange(shift.size(0), shift.options()) + shift).to(at::kInt);
 }
 
+class TravellingSlots : public model::ComingSlots {
+  public:
+    /// `order`: that of the rows, where it is not the order of their arrival.
+    TravellingSlots(comm::Communicator& group, const std::vector<at::Tensor>& in,
+                    const std::vector<int64_t>& sent, const std::vector<int64_t>& received, int64_t total,
+                    at::Tensor order = {})
+        : order_(std::move(order)) {
+        const int64_t num_rows = std::accumulate(received.begin(), received.end(), int64_t{0});
+        std::vector<Op> ops;
+        for (const at::Tensor& rows : in) {
+            std::vector<int64_t> shape = rows.sizes().vec();
+            shape[0] = num_rows;
+            rows_.push_back(at::empty(shape, rows.options()));
+            const int64_t row_size = rows_.back().stride(0);
+            const auto elements = [&](std::vector<int64_t> slots) {
+                for (int64_t& each : slots) each *= row_size;
+                return slots;
+            };
+            ops.push_back({.kind = OpKind::AllToAll,
+                           .out = rows_.back(),
+                           .in = rows.contiguous(),
+                           .parts = {elements(sent), elements(received), total * row_size},
+                           .purpose = {kExperts}});
+        }
+        pending_ = group.submit(ops);
+    }
+
+    std::vector<at::Tensor> take() override {
+        pending_.wait();
+        std::vector<at::Tensor> rows = std::exchange(rows_, {});
+        if (!order_.defined()) return rows;
+        for (at::Tensor& each : rows) each = ops::permute(each, order_, 1);
+        return rows;
+    }
+
+  private:
+    at::Tensor order_;
+    std::vector<at::Tensor> rows_;
+    comm::Pending pending_;
+};
+
 std::vector<int64_t> list_of(const at::Tensor& numbers) {
     const at::Tensor here = numbers.contiguous();
     const auto* data = here.const_data_ptr<int64_t>();
@@ -81,43 +122,16 @@ SlotExchange ExpertParallelAxis::exchange(const ops::Routing& routing) const {
             .counts = here.sum(0).to(all.device())};
 }
 
-std::vector<at::Tensor> ExpertParallelAxis::travel(const std::vector<at::Tensor>& in,
-                                                   const std::vector<int64_t>& sent,
-                                                   const std::vector<int64_t>& received,
-                                                   int64_t total) const {
-    const int64_t num_rows = std::accumulate(received.begin(), received.end(), int64_t{0});
-    std::vector<at::Tensor> out;
-    std::vector<Op> ops;
-    for (const at::Tensor& rows : in) {
-        std::vector<int64_t> shape = rows.sizes().vec();
-        shape[0] = num_rows;
-        out.push_back(at::empty(shape, rows.options()));
-        const int64_t row_size = out.back().stride(0);
-        const auto elements = [&](std::vector<int64_t> slots) {
-            for (int64_t& each : slots) each *= row_size;
-            return slots;
-        };
-        ops.push_back({.kind = OpKind::AllToAll,
-                       .out = out.back(),
-                       .in = rows.contiguous(),
-                       .parts = {elements(sent), elements(received), total * row_size},
-                       .purpose = {kExperts}});
-    }
-    group_.run(ops);
-    return out;
+std::unique_ptr<model::ComingSlots> ExpertParallelAxis::start_dispatch(std::vector<at::Tensor> slots,
+                                                                       const SlotExchange& exchange) const {
+    return std::make_unique<TravellingSlots>(group_, slots, exchange.sent, exchange.received, exchange.total,
+                                             exchange.order);
 }
 
-std::vector<at::Tensor> ExpertParallelAxis::dispatch(std::vector<at::Tensor> slots,
-                                                     const SlotExchange& exchange) const {
-    std::vector<at::Tensor> rows = travel(slots, exchange.sent, exchange.received, exchange.total);
-    for (at::Tensor& each : rows) each = ops::permute(each, exchange.order, 1);
-    return rows;
-}
-
-std::vector<at::Tensor> ExpertParallelAxis::give_back(std::vector<at::Tensor> rows,
-                                                      const SlotExchange& exchange) const {
+std::unique_ptr<model::ComingSlots> ExpertParallelAxis::start_combine(std::vector<at::Tensor> rows,
+                                                                      const SlotExchange& exchange) const {
     for (at::Tensor& each : rows) each = ops::combine(each, exchange.order, 1);
-    return travel(rows, exchange.received, exchange.sent, exchange.total);
+    return std::make_unique<TravellingSlots>(group_, rows, exchange.received, exchange.sent, exchange.total);
 }
 
 }  // namespace argosy::parallel

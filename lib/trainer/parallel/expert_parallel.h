@@ -26,14 +26,12 @@ class ExpertParallelAxis : public model::ExpertAxis {
 
     int degree() const override { return group_.size(); }
     model::SlotExchange exchange(const ops::Routing& routing) const override;
-    std::vector<at::Tensor> dispatch(std::vector<at::Tensor> slots,
-                                     const model::SlotExchange& exchange) const override;
-    std::vector<at::Tensor> give_back(std::vector<at::Tensor> rows,
-                                      const model::SlotExchange& exchange) const override;
+    std::unique_ptr<model::ComingSlots> start_dispatch(std::vector<at::Tensor> slots,
+                                                       const model::SlotExchange& exchange) const override;
+    std::unique_ptr<model::ComingSlots> start_combine(std::vector<at::Tensor> rows,
+                                                      const model::SlotExchange& exchange) const override;
 
   private:
-    std::vector<at::Tensor> travel(const std::vector<at::Tensor>& in, const std::vector<int64_t>& sent,
-                                   const std::vector<int64_t>& received, int64_t total) const;
     model::SlotExchange planned(const ops::Routing& routing) const;
 
     comm::Communicator& group_;
