@@ -38,10 +38,12 @@ std::vector<RankPlan> whole_step(const config::JobConfig& config, int num_ranks,
     for (const int rank : mesh.group(0, layout::Axis::Pipeline))
         traces.push_back(trace_rank(options, mesh, rank, machine));
     const std::vector<RankTime> times = simulate_step(traces);
+    auto waits = all_to_all_waits(traces, times);
+    waits.resize(traces.size());
     std::vector<RankPlan> ranks;
     for (size_t i = 0; i < traces.size(); ++i) {
         auto rows = tensor_collectives(traces[i], times[i], mesh.degree(layout::Axis::Tensor));
-        ranks.push_back({std::move(traces[i]), times[i], std::move(rows)});
+        ranks.push_back({std::move(traces[i]), times[i], std::move(rows), waits[i]});
     }
     return ranks;
 }
@@ -58,7 +60,9 @@ void expect_the_whole_step(const config::JobConfig& config, int num_ranks) {
     ASSERT_EQ(plan.ranks.size(), whole.size());
     for (size_t i = 0; i < whole.size(); ++i) {
         SCOPED_TRACE(fmt::format("pipeline rank {}", i));
-        const auto& [trace, time, rows] = plan.ranks[i];
+        const auto& [trace, time, rows, waits] = plan.ranks[i];
+        EXPECT_NEAR(waits.exposed, whole[i].all_to_all.exposed, 1e-6 * time.total);
+        EXPECT_NEAR(waits.without_overlap, whole[i].all_to_all.without_overlap, 1e-6 * time.total);
         EXPECT_EQ(trace.peak.bytes, whole[i].trace.peak.bytes);
         EXPECT_EQ(trace.peak.held, whole[i].trace.peak.held);
         EXPECT_NEAR(trace.flops / whole[i].trace.flops, 1, 1e-12);
@@ -95,6 +99,10 @@ TEST(ContinuedPlan, IsThatOfAllMicrobatches) {
     expect_the_whole_step(deep, 16);
     config::JobConfig accumulation = pipeline(1, 2, 1, PipelineSchedule::OneForwardOneBackward);
     accumulation.training.global_batch_size = 2 * 40;
+    expect_the_whole_step(accumulation, 4);
+    accumulation.model.name = "qwen3_moe";
+    accumulation.model.flavor = "debugmodel";
+    accumulation.parallelism.expert_parallel_degree = 4;
     expect_the_whole_step(accumulation, 4);
 }
 

@@ -76,6 +76,8 @@ Plan continued(Plan second, const Plan& first, double factor) {
         line.extend(rank.trace.moved, before.trace.moved);
         extend(line, rank.time, before.time);
         extend(line, rank.tensor_collectives, before.tensor_collectives);
+        line.extend(rank.all_to_all.exposed, before.all_to_all.exposed);
+        line.extend(rank.all_to_all.without_overlap, before.all_to_all.without_overlap);
     }
     return second;
 }

@@ -34,6 +34,8 @@ void extend_times(Plan& plan, double factor) {
             if (group != "world" && group.find("dp_replicate") == group.npos) seconds *= factor;
         }
         time.total = time.sum();
+        rank.all_to_all.exposed *= factor;
+        rank.all_to_all.without_overlap *= factor;
     }
 }
 
@@ -119,11 +121,13 @@ Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& ma
     for (const int rank : planned_ranks(planned))
         traces.push_back(trace_rank(options, planned, rank, machine));
     const std::vector<RankTime> times = simulate_step(traces);
+    std::vector<AllToAllWaits> waits = all_to_all_waits(traces, times);
+    waits.resize(traces.size());
     for (size_t i = 0; i < traces.size(); ++i) {
         auto rows = tensor_collectives(traces[i], times[i], mesh.degree(layout::Axis::Tensor));
         traces[i].events = std::vector<Event>();  // clear() would keep their memory
         traces[i].launches = std::vector<Launch>();
-        plan.ranks.push_back({std::move(traces[i]), times[i], std::move(rows)});
+        plan.ranks.push_back({std::move(traces[i]), times[i], std::move(rows), waits[i]});
         plan.ranks.back().time.exposed_of_launches = std::vector<double>();
     }
     if (mesh.degree(mesh.expert_axes) > 1) plan.planned_imbalance = options.model.planned_imbalance;

@@ -9,6 +9,7 @@
 #include "config/job_config.h"
 #include "config/parse.h"
 #include "layout/mesh_shape.h"
+#include "plan/all_to_all.h"
 #include "plan/machine.h"
 #include "plan/rank_trace.h"
 #include "plan/simulate.h"
@@ -20,6 +21,7 @@ struct RankPlan {
     RankTrace trace;  // without its events, which are most of its memory
     RankTime time;
     std::vector<TensorCollective> tensor_collectives = {};
+    AllToAllWaits all_to_all = {};
 };
 
 struct Plan {

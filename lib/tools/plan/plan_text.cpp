@@ -118,6 +118,8 @@ ordered_json rank_json(const RankPlan& rank) {
               {"launches", time.launches},
               {"bubble", time.bubble},
               {"exposed", time.exposed.empty() ? ordered_json::object() : ordered_json(time.exposed)},
+              {"exposed_all_to_all", rank.all_to_all.exposed},
+              {"all_to_all_without_overlap", rank.all_to_all.without_overlap},
               {"products", compute(ops::WorkKind::Product)},
               {"attention", compute(ops::WorkKind::Attention) + compute(ops::WorkKind::AttentionBackward)},
               {"passes", compute(ops::WorkKind::Pass)}}}};
@@ -230,6 +232,7 @@ std::string plan_text(const Plan& plan) {
             "          the planned rank's experts get {:.3g} times an equal share: moe.planned_imbalance\n",
             plan.planned_imbalance);
     }
+    text += text_of(slowest.all_to_all, slowest.trace.rank);
     text +=
         fmt::format("speed     {:.0f} tokens/s, {:.0f} a device, {:.1f} % of the peak of {:.4g} TFLOP/s\n",
                     plan.tokens_per_second(), plan.tokens_per_second() / plan.mesh.num_ranks(),
