@@ -70,12 +70,26 @@ model::ModelSpec tiny_spec(const std::string& name) {
         spec.qk_norm = model::QkNorm::Heads;
         spec.experts = {.router = {.num_experts = 3, .top_k = 1}, .hidden_dim = 7, .dense_layers = {0}};
     }
+    if (name == "glm4_moe") {
+        spec.rotary_dim = 6;
+        spec.norm_eps = 1e-5;
+        spec.experts = {.router = {.num_experts = 4,
+                                   .top_k = 2,
+                                   .score = ops::Router::Score::Sigmoid,
+                                   .scale = 1.5,
+                                   .num_groups = 2,
+                                   .top_groups = 1},
+                        .hidden_dim = 5,
+                        .shared_hidden_dim = 10,
+                        .dense_layers = {0}};
+    }
     if (name == "llama_tied") spec.rope_scaling = model::RopeScaling{.factor = 32};
     return spec;
 }
 
 std::vector<std::byte> tensor_bytes(const TensorInfo& tensor) {
     std::vector<std::byte> bytes(tensor.num_bytes());
+    if (tensor.name.ends_with("e_score_correction_bias")) return bytes;  // zero
     const uint64_t key = name_key(tensor.name);
     for (size_t i = 0; i < bytes.size(); ++i) {
         const auto words = philox({static_cast<uint32_t>(i)},
@@ -110,6 +124,7 @@ std::vector<TensorInfo> hugging_face_tensors(const model::ModelSpec& spec, Eleme
         if (place.first_row > 0) continue;
         for (const std::string& name : place.names) tensors.push_back({name, type, place.shape});
     }
+    for (const TensorInfo& zero : zero_tensors(spec)) tensors.push_back(zero);
     return tensors;
 }
 

@@ -155,6 +155,23 @@ TEST(Names, FaultsOfExpertsAreListed) {
         "\"model.layers.0.mlp.gate.weight\" is not a tensor of the model");
 }
 
+TEST(Names, OfASharedExpertAndOfABiasThatMustBeZero) {
+    const auto spec = tiny_spec("glm4_moe");
+    const std::string of = "model.layers.1.mlp.", bias = of + "gate.e_score_correction_bias";
+    EXPECT_EQ(
+        hugging_face_place({.name = "layers.1.moe.shared_experts.w1.weight", .shape = {10, 26}}, spec).names,
+        std::vector{of + "shared_experts.gate_proj.weight"});
+    ASSERT_EQ(zero_tensors(spec).size(), 1u) << "the first layer has no experts";
+    EXPECT_EQ(zero_tensors(spec)[0].name, bias);
+    EXPECT_EQ(zero_tensors(spec)[0].shape, std::vector<int64_t>{4});
+    EXPECT_TRUE(zero_tensors(tiny_spec("qwen3_moe")).empty());
+    auto tensors = theirs(spec);
+    EXPECT_ERROR(open(tensors, spec, bias), UserError, bias + " is not zero",
+                 "a bias of the choice of experts is not supported");
+    std::erase_if(tensors, [&](const TensorInfo& tensor) { return tensor.name == bias; });
+    EXPECT_EQ(open(tensors, spec)->tensors(), tiny_tensors(spec, ElementType::Float32, false));
+}
+
 /// Slabs that begin and end inside of experts.
 TEST(Names, RowsOfSeveralExperts) {
     const auto spec = tiny_spec("qwen3_moe");

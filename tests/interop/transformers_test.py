@@ -52,7 +52,8 @@ class TransformersTest(unittest.TestCase):
                     "attention_bias", "mlp_bias", "sliding_window", "layer_types",
                     "max_position_embeddings", "original_max_position_embeddings", "partial_rotary_factor",
                     "query_pre_attn_scalar", "rope_local_base_freq", "num_local_experts", "num_experts", "num_experts_per_tok",
-                    "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers")
+                    "moe_intermediate_size", "norm_topk_prob", "decoder_sparse_step", "mlp_only_layers", "n_routed_experts",
+                    "n_shared_experts", "n_group", "topk_group", "first_k_dense_replace", "routed_scaling_factor", "use_qk_norm")
             (own / "config.json").write_text(json.dumps({key: config[key] for key in kept if key in config}))
             source = own
         convert(source, self.folder / f"{case}.s", "--to", "sharded", "--shards", 3)

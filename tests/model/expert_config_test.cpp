@@ -1,4 +1,4 @@
-// config.json of the families with experts, Mixtral and Qwen3-MoE.
+// config.json of the families with experts: Mixtral, Qwen3-MoE and GLM-4-MoE.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -44,6 +44,65 @@ json qwen3_30b() {
         "rope_theta": 1000000.0, "router_aux_loss_coef": 0.001, "sliding_window": null,
         "tie_word_embeddings": false, "use_sliding_window": false, "vocab_size": 151936
     })");
+}
+
+json glm4_moe() {
+    return json::parse(R"({
+        "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "attention_bias": true,
+        "attention_dropout": 0.0, "first_k_dense_replace": 2, "head_dim": 128, "hidden_act": "silu",
+        "hidden_size": 4096, "intermediate_size": 10944, "max_position_embeddings": 65536,
+        "moe_intermediate_size": 1500, "n_group": 4, "n_routed_experts": 160, "n_shared_experts": 2,
+        "norm_topk_prob": false, "num_attention_heads": 96, "num_experts_per_tok": 6, "num_hidden_layers": 5,
+        "num_key_value_heads": 4, "partial_rotary_factor": 0.25, "rms_norm_eps": 1e-06, "rope_scaling": null,
+        "rope_theta": 1000000.0, "routed_scaling_factor": 2.5, "tie_word_embeddings": false,
+        "topk_group": 2, "use_cache": true, "use_qk_norm": true, "vocab_size": 151552
+    })");
+}
+
+TEST(ExpertConfig, OfGlm) {
+    const ModelSpec spec = spec_of(glm4_moe());
+    const ExpertSpec expected{.router = {.num_experts = 160,
+                                         .top_k = 6,
+                                         .score = ops::Router::Score::Sigmoid,
+                                         .normalize = false,
+                                         .scale = 2.5,
+                                         .num_groups = 4,
+                                         .top_groups = 2},
+                              .hidden_dim = 1500,
+                              .shared_hidden_dim = 3000,
+                              .dense_layers = {0, 1}};
+    EXPECT_EQ(spec.experts, expected);
+    EXPECT_EQ(spec.rotary_dim, 32);
+    EXPECT_EQ(spec.qk_norm, QkNorm::Heads);
+    EXPECT_TRUE(spec.qkv_bias && !spec.output_bias);
+    EXPECT_EQ(spec_of(json::parse(hugging_face_config(spec))), spec);
+    // All layers, or none, have experts.
+    for (const int num_dense : {0, 5, 9}) {
+        const ModelSpec other = spec_with(glm4_moe(), {{"first_k_dense_replace", num_dense}});
+        EXPECT_EQ(other.experts.has_value(), num_dense == 0);
+        EXPECT_EQ(spec_of(json::parse(hugging_face_config(other))), other);
+    }
+    json absent = glm4_moe();
+    for (const char* key :
+         {"first_k_dense_replace", "moe_intermediate_size", "n_group", "n_routed_experts", "n_shared_experts",
+          "norm_topk_prob", "num_experts_per_tok", "num_key_value_heads", "partial_rotary_factor",
+          "rms_norm_eps", "rope_theta", "routed_scaling_factor", "topk_group", "use_qk_norm", "head_dim",
+          "attention_bias", "max_position_embeddings"})
+        absent.erase(key);
+    absent["num_attention_heads"] = 32;
+    const ModelSpec usual = spec_of(absent);
+    const ExpertSpec by_default{
+        .router = {.num_experts = 128, .top_k = 8, .score = ops::Router::Score::Sigmoid},
+        .hidden_dim = 1408,
+        .shared_hidden_dim = 1408,
+        .dense_layers = {0}};
+    EXPECT_EQ(usual.experts, by_default);
+    EXPECT_EQ(usual.num_kv_heads, 8);
+    EXPECT_EQ(usual.rotary_dim, 64);
+    EXPECT_EQ(usual.qk_norm, QkNorm::None);
+    EXPECT_EQ(usual.rope_theta, 10000);
+    EXPECT_EQ(usual.norm_eps, 1e-5);
+    EXPECT_EQ(usual.max_context, 131072);
 }
 
 TEST(ExpertConfig, OfPublishedModelsIsThePreset) {
@@ -143,6 +202,22 @@ TEST(ExpertConfig, RefusesImpossibleValues) {
     refused(qwen, {{"n_shared_experts", 1}}, {"keys that this program does not know", "n_shared_experts"});
 }
 
+TEST(ExpertConfig, RefusesImpossibleGroups) {
+    const auto refused = [](const json& change, const std::string& part) {
+        EXPECT_ERROR(spec_with(glm4_moe(), change), UserError, "a/config.json", part);
+    };
+    refused({{"n_group", 3}}, "\"n_group\" is 3, which does not divide \"n_routed_experts\", 160");
+    refused({{"topk_group", 5}}, "\"topk_group\" is 5");
+    refused({{"n_group", 80}}, "\"topk_group\" is 2, and so many groups have 4 experts, but");
+    refused({{"n_shared_experts", 0}}, "\"n_shared_experts\" is 0");
+    refused({{"n_routed_experts", 0}}, "\"n_routed_experts\" is 0");
+    refused({{"first_k_dense_replace", -1}}, "\"first_k_dense_replace\" is -1");
+    refused({{"routed_scaling_factor", 0}}, "\"routed_scaling_factor\" is 0, which is not above 0");
+    refused({{"num_nextn_predict_layers", 1}}, "\"num_nextn_predict_layers\" is 1, but only 0 is supported");
+    refused({{"num_experts", 8}}, "\"num_experts\" is 8, but only 0");
+    refused({{"output_router_logits", true}}, "\"output_router_logits\" is true");
+}
+
 TEST(ExpertConfig, AModelThatNoFamilyHasIsNotWritten) {
     ModelSpec spec = preset("mixtral", "8x7B");
     spec.experts->router.normalize = false;
@@ -154,6 +229,10 @@ TEST(ExpertConfig, AModelThatNoFamilyHasIsNotWritten) {
     spec = preset("qwen3_moe", "30B-A3B");
     spec.experts->router.score = ops::Router::Score::Sigmoid;
     EXPECT_ERROR(hugging_face_config(spec), UserError, "Qwen3MoeForCausalLM", "sigmoid");
+    spec = spec_of(glm4_moe());
+    spec.experts->shared_hidden_dim = 0;
+    EXPECT_ERROR(hugging_face_config(spec), UserError, "Glm4MoeForCausalLM", "shared 1500 against",
+                 "shared 0");
     spec = preset("llama3", "8B");
     spec.experts = preset("mixtral", "8x7B").experts;
     EXPECT_ERROR(hugging_face_config(spec), UserError, "LlamaForCausalLM", "experts: none against 2 of 8");

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-from transformers import (Gemma3TextConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config,
+from transformers import (Gemma3TextConfig, Glm4MoeConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           PretrainedConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 from initialisation import random_words
@@ -96,6 +96,12 @@ def all_cases():
             norm_topk_prob=True, mlp_only_layers=[1], attention_bias=True, max_position_embeddings=64,
             rope_theta=500.0, rope_scaling=dict(rope_type="linear", factor=2.0), pad_token_id=None,
             tie_word_embeddings=True)),
+        # Half of a head rotates. The last two layers have sigmoid scores, three groups of experts, and two shared experts.
+        Case("glm4_moe", sequence=18, seed=43, config=Glm4MoeConfig(
+            vocab_size=67, hidden_size=28, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+            head_dim=8, intermediate_size=34, moe_intermediate_size=10, n_routed_experts=6, num_experts_per_tok=3,
+            n_group=3, topk_group=2, n_shared_experts=2, routed_scaling_factor=1.8, first_k_dense_replace=1,
+            use_qk_norm=True, attention_bias=True, max_position_embeddings=64, rope_theta=500.0, pad_token_id=None)),
     ]
 
 
@@ -148,4 +154,5 @@ def argosy_name(hf_name, has_post_norms):
     parts = ARGOSY_PARTS | (POST_NORMS if has_post_norms else {})
     hf_name = re.sub(r"\.(mlp|block_sparse_moe)\.experts\.\d+\.", ".moe.experts.", hf_name)
     hf_name = re.sub(r"\.(mlp|block_sparse_moe)\.gate\.", ".moe.router.", hf_name)
+    hf_name = hf_name.replace(".mlp.shared_experts.", ".moe.shared_experts.")
     return ".".join(parts.get(part, part) for part in hf_name.removeprefix("model.").split("."))

@@ -2,7 +2,7 @@
 
 import random
 
-from transformers import (Gemma3TextConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config,
+from transformers import (Gemma3TextConfig, Glm4MoeConfig, LlamaConfig, MistralConfig, MixtralConfig, Olmo2Config, Olmo3Config, Phi3Config,
                           Qwen2Config, Qwen3Config, Qwen3MoeConfig)
 
 from cases import Case
@@ -25,6 +25,13 @@ def layer_types(draw, num_layers):
 
 def random_experts(draw, count):
     return {count: draw.randint(4, 9), "num_experts_per_tok": draw.randint(1, 4)}
+
+
+def random_groups(draw):
+    groups, size = draw.randint(1, 4), draw.randint(2, 4)
+    taken = draw.randint(1, groups)
+    return {"n_routed_experts": groups * size, "n_group": groups, "topk_group": taken,
+            "num_experts_per_tok": draw.randint(1, taken * size)}
 
 
 def random_config(draw):
@@ -60,7 +67,12 @@ def random_config(draw):
         lambda: Qwen3MoeConfig(**scaled, **random_experts(draw, "num_experts"), head_dim=own_head_dim, attention_bias=bias,
                                moe_intermediate_size=draw.randint(5, 30), norm_topk_prob=draw.random() < 0.5,
                                decoder_sparse_step=draw.randint(1, 2),
-                               mlp_only_layers=sorted(draw.sample(range(layers), draw.randint(0, layers // 2))))])()
+                               mlp_only_layers=sorted(draw.sample(range(layers), draw.randint(0, layers // 2)))),
+        lambda: Glm4MoeConfig(**scaled, **random_groups(draw), head_dim=own_head_dim, attention_bias=bias,
+                              partial_rotary_factor=2 * draw.randint(1, own_head_dim // 2) / own_head_dim,
+                              moe_intermediate_size=draw.randint(5, 30), norm_topk_prob=draw.random() < 0.5,
+                              n_shared_experts=draw.randint(1, 3), routed_scaling_factor=draw.choice([1.0, 2.5]),
+                              first_k_dense_replace=draw.randint(0, layers), use_qk_norm=draw.random() < 0.5)])()
 
 
 def random_cases(count, seed):

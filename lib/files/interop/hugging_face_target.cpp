@@ -156,10 +156,15 @@ class HuggingFaceTarget : public Target {
                               .tensor_bytes = first.num_bytes(),
                               .next_byte = place.first_row * (first.num_bytes() / first.shape[0])});
         }
+        const std::vector<TensorInfo> zeros = zero_tensors(options.source.spec);
+        tensors.insert(tensors.end(), zeros.begin(), zeros.end());
         make_folders(folder_);
         write_text(folder_ / "config.json", config_text(options));
         write_assets(options.source);
         start_files(tensors, split(tensors, options.max_file_bytes));
+        for (size_t i = tensors.size() - zeros.size(); i < tensors.size(); ++i)
+            files_[tensors_[i].file].write(tensors_[i].index, 0,
+                                           std::vector<std::byte>(tensors[i].num_bytes()));
     }
 
     void append(size_t conversion, std::span<const std::byte> bytes) override {

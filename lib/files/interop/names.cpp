@@ -133,6 +133,12 @@ bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b)
 /// configuration.
 bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
+bool is_zero(const TensorSource& source, const TensorInfo& tensor) {
+    std::vector<std::byte> bytes(tensor.num_bytes());
+    source.read(tensor, layout::whole(tensor.shape), bytes);
+    return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{0}; });
+}
+
 class RenamedSource : public TensorSource {
   public:
     RenamedSource(std::unique_ptr<TensorSource> tensors, const model::ModelSpec& spec)
@@ -227,6 +233,17 @@ HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const mo
     return place;
 }
 
+std::vector<TensorInfo> zero_tensors(const model::ModelSpec& spec) {
+    std::vector<TensorInfo> tensors;
+    for (int64_t layer = 0; spec.name == "glm4_moe" && layer < spec.num_layers; ++layer) {
+        if (!model::layer_spec(spec, layer).has_experts) continue;
+        tensors.push_back({fmt::format("model.layers.{}.mlp.gate.e_score_correction_bias", layer),
+                           ElementType::Float32,
+                           {spec.experts->router.num_experts}});
+    }
+    return tensors;
+}
+
 void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec) {
     auto there = by_name(checkpoint);
     std::erase_if(there, [](const auto& entry) { return !entry.first.starts_with(kModelPrefix); });
@@ -248,6 +265,13 @@ std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource
     take_expected(
         there, spec, [&](const layout::ParamSpec& parameter) { return hugging_face_place(parameter, spec); },
         faults);
+    for (const TensorInfo& zero : zero_tensors(spec)) {
+        const TensorInfo* found = tensors->find(zero.name);
+        if (found == nullptr) continue;
+        if (!is_zero(*tensors, *found))
+            faults.add(zero.name + " is not zero, and a bias of the choice of experts is not supported");
+        there.erase(zero.name);
+    }
     for (const auto& [name, tensor] : there) {
         if (is_rotary_table(name)) continue;
         if (!(spec.tied_embeddings && name == kHead)) {

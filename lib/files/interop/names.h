@@ -27,6 +27,10 @@ struct HuggingFacePlace {
 /// The place of "layers.0.attention.wq.weight" is "model.layers.0.self_attn.q_proj.weight".
 HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const model::ModelSpec& spec);
 
+/// The tensors that the model's files have beside its parameters: biases of GLM's choice of experts, which
+/// this program does not have. All their elements are 0.
+std::vector<checkpoint::TensorInfo> zero_tensors(const model::ModelSpec& spec);
+
 /// UserError, listing the tensors, if weights of a checkpoint are missing, unexpected, or of other shapes
 /// than the model's.
 void check_weights(const checkpoint::TensorSource& checkpoint, const model::ModelSpec& spec);
@@ -34,7 +38,8 @@ void check_weights(const checkpoint::TensorSource& checkpoint, const model::Mode
 /// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing the tensors, if some
 /// are missing, unexpected, of other shapes, not floating-point, or of other types than the other tensors of
 /// their parameter. Rotary tables are ignored. A tied model's
-/// lm_head.weight is ignored if it equals the embedding table, element for element.
+/// lm_head.weight is ignored if it equals the embedding table, element for element; a zero_tensors() must be
+/// zero if it is there.
 std::unique_ptr<checkpoint::TensorSource> with_checkpoint_names(
     std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec);
 

@@ -17,8 +17,9 @@ enum class Has {
     Perhaps,
 };
 
-/// Whose keys say what experts there are: all layers of Mixtral have them, Qwen's choose layers.
-enum class ExpertKeys { None, Mixtral, Qwen };
+/// Whose keys say what experts there are: all layers of Mixtral have them, Qwen's choose layers, GLM's all
+/// but the first ones, with sigmoid scores, groups and a shared expert.
+enum class ExpertKeys { None, Mixtral, Qwen, Glm };
 
 struct Family {
     const char *name, *model_type, *architecture;
@@ -28,13 +29,14 @@ struct Family {
     QkNorm qk_norm = QkNorm::None;
     NormPlace norms = NormPlace::Before;
     bool is_gemma = false;          // the settings that no other family has
-    bool is_phi = false;            // likewise: rotates part of a head, by Longrope
+    bool is_phi = false;            // likewise: Longrope
     int64_t full_layer_period = 0;  // of a model with the window; above 0: the file may list types of layers
     ExpertKeys experts = ExpertKeys::None;
     // Defaults.
     int64_t max_context = 2048;
     int64_t num_kv_heads = 0;  // if the key is missing; null, or a 0 here: as many as query heads
     int64_t head_dim = 0;      // 0: the width divided by the number of heads
+    std::optional<double> rotated_share = {};  // of a head; none: always all of it
     double norm_eps = 1e-6, rope_theta = 10000;
     bool tied_embeddings = false;
     std::optional<int64_t> sliding_window = 4096;
@@ -111,6 +113,7 @@ inline constexpr Family kFamilies[] = {
      .window = Has::Perhaps,
      .is_phi = true,
      .max_context = 4096,
+     .rotated_share = 1,
      .norm_eps = 1e-5,
      .sliding_window = std::nullopt},
     {.name = "mixtral",
@@ -137,6 +140,18 @@ inline constexpr Family kFamilies[] = {
      .experts = ExpertKeys::Qwen,
      .max_context = 32768,
      .num_kv_heads = 4},
+    {.name = "glm4_moe",
+     .model_type = "glm4_moe",
+     .architecture = "Glm4MoeForCausalLM",
+     .other_keys = " first_k_dense_replace moe_intermediate_size n_group n_shared_experts norm_topk_prob "
+                   "num_experts_per_tok num_nextn_predict_layers routed_scaling_factor topk_group "
+                   "use_qk_norm",
+     .output_bias = Has::Never,
+     .experts = ExpertKeys::Glm,
+     .max_context = 131072,
+     .num_kv_heads = 8,
+     .rotated_share = 0.5,
+     .norm_eps = 1e-5},
 };
 
 /// A model of the family with its settings and defaults, without sizes.
@@ -158,6 +173,7 @@ inline ModelSpec model_of(const Family& family) {
 
 /// The key of the number of experts. REQUIRES: the family has experts.
 inline const char* num_experts_key(const Family& family) {
+    if (family.experts == ExpertKeys::Glm) return "n_routed_experts";
     return family.experts == ExpertKeys::Qwen ? "num_experts" : "num_local_experts";
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -193,23 +194,50 @@ void refuse_router_settings(const JsonField& config) {
         "logits are the same without it, so set it to false in the file");
 }
 
+/// What no other family has.
+void read_glm(const JsonField& config, ModelSpec& spec, ExpertSpec& experts) {
+    require(config["num_nextn_predict_layers"], 0);
+    if (config["use_qk_norm"].boolean(false)) spec.qk_norm = QkNorm::Heads;
+    ops::Router& router = experts.router;
+    router.score = ops::Router::Score::Sigmoid;
+    router.scale = above_zero(config["routed_scaling_factor"], 1);
+    router.num_groups = size_of(config["n_group"], router.num_experts, 1);
+    router.top_groups = size_of(config["topk_group"], router.num_groups, 1);
+    if (router.num_experts % router.num_groups != 0)
+        config["n_group"].refuse(fmt::format("is {}, which does not divide \"n_routed_experts\", {}",
+                                             router.num_groups, router.num_experts));
+    const int64_t reached = router.num_experts / router.num_groups * router.top_groups;
+    if (router.top_k > reached)
+        config["topk_group"].refuse(
+            fmt::format("is {}, and so many groups have {} experts, but \"num_experts_per_tok\" is {}",
+                        router.top_groups, reached, router.top_k));
+    experts.shared_hidden_dim =
+        size_of(config["n_shared_experts"], kMaxWidth / experts.hidden_dim, 1) * experts.hidden_dim;
+    const int64_t num_dense = config["first_k_dense_replace"].whole<int64_t>(0, kMaxLayers, 1);
+    experts.dense_layers.resize(std::min(num_dense, spec.num_layers));
+    std::iota(experts.dense_layers.begin(), experts.dense_layers.end(), 0);
+}
+
 void read_experts(const JsonField& config, const Family& family, ModelSpec& spec) {
-    const bool is_qwen = family.experts == ExpertKeys::Qwen;
+    const bool is_qwen = family.experts == ExpertKeys::Qwen, is_glm = family.experts == ExpertKeys::Glm;
     const JsonField count = config[num_experts_key(family)], per_token = config["num_experts_per_tok"];
     ExpertSpec experts;
     ops::Router& router = experts.router;
-    router.num_experts = count.whole<int64_t>(is_qwen ? 0 : 1, kMaxWidth, is_qwen ? 128 : 8);
+    router.num_experts = count.whole<int64_t>(is_qwen ? 0 : 1, kMaxWidth, is_qwen || is_glm ? 128 : 8);
     if (router.num_experts == 0) return;
     refuse_router_settings(config);
-    router.top_k = size_of(per_token, kMaxWidth, is_qwen ? 8 : 2);
+    router.top_k = size_of(per_token, kMaxWidth, is_qwen || is_glm ? 8 : 2);
     if (router.top_k > router.num_experts) {
         throw UserError("{}: \"num_experts_per_tok\" is {}, but \"{}\" is {}", config.file(), router.top_k,
                         num_experts_key(family), router.num_experts);
     }
     experts.hidden_dim = spec.hidden_dim;
+    if (is_qwen || is_glm) {
+        experts.hidden_dim = size_of(config["moe_intermediate_size"], kMaxWidth, is_glm ? 1408 : 768);
+        router.normalize = config["norm_topk_prob"].boolean(is_glm);
+    }
+    if (is_glm) read_glm(config, spec, experts);
     if (is_qwen) {
-        experts.hidden_dim = size_of(config["moe_intermediate_size"], kMaxWidth, 768);
-        router.normalize = config["norm_topk_prob"].boolean(false);
         experts.period = size_of(config["decoder_sparse_step"], kMaxLayers, 1);
         experts.dense_layers = dense_layers(config["mlp_only_layers"], spec.num_layers);
     }

@@ -138,8 +138,8 @@ JsonField rotated_share(const JsonField& config) {
 
 void read_rotary_dim(const JsonField& config, const Family& family, ModelSpec& spec) {
     const JsonField field = rotated_share(config);
-    if (!family.is_phi) require(field, 1.0);
-    const double share = above_zero(field, 1);
+    if (!family.rotated_share) require(field, 1.0);
+    const double share = above_zero(field, family.rotated_share.value_or(1));
     const int64_t rotated = share > 1 ? 0 : static_cast<int64_t>(static_cast<double>(spec.head_dim) * share);
     if (rotated == 0 || rotated % 2 != 0) {
         field.refuse(
@@ -152,8 +152,8 @@ void read_rotary_dim(const JsonField& config, const Family& family, ModelSpec& s
 
 /// Reads one of the objects with rotary settings. `theta_is_given` says whether rope_theta has a value that
 /// the object must agree with.
-void read_rope_object(const JsonField& rope, const JsonField& config, const AcceptedKeys& accepted,
-                      bool& theta_is_given, ModelSpec& spec) {
+void read_rope_object(const JsonField& rope, const JsonField& config, const Family& family,
+                      const AcceptedKeys& accepted, bool& theta_is_given, ModelSpec& spec) {
     for (const char* type : {kFull, kWindowed}) {
         if (rope[type].is_null()) continue;
         rope.refuse(
@@ -167,7 +167,7 @@ void read_rope_object(const JsonField& rope, const JsonField& config, const Acce
     theta_is_given = theta_is_given || !rope["rope_theta"].is_null();
     spec.rope_theta = theta;
     spec.rope_scaling = read_scaling(rope, config, spec);
-    require(rope["partial_rotary_factor"], rotated_share(config).number(1.0));
+    require(rope["partial_rotary_factor"], rotated_share(config).number(family.rotated_share.value_or(1)));
     refuse_unknown(rope, keys_of(spec.rope_scaling), accepted);
 }
 
@@ -212,14 +212,15 @@ void read_rope(const JsonField& config, const Family& family, const AcceptedKeys
     spec.rope_theta = above_zero(config["rope_theta"], spec.rope_theta);
     const bool older = config.contains("rope_scaling"), newer = config.contains("rope_parameters");
     if (!config["rope_scaling"].is_null()) {
-        read_rope_object(config["rope_scaling"], config, accepted, theta_is_given, spec);
+        read_rope_object(config["rope_scaling"], config, family, accepted, theta_is_given, spec);
     }
     const std::optional<RopeScaling> of_older = std::exchange(spec.rope_scaling, {});
     const JsonField parameters = config["rope_parameters"];
     const bool by_type = family.is_gemma && !parameters[kFull].is_null();
     if (!parameters.is_null()) {
         if (by_type) refuse_unknown(parameters, std::string(kFull) + " " + kWindowed, accepted);
-        read_rope_object(by_type ? parameters[kFull] : parameters, config, accepted, theta_is_given, spec);
+        read_rope_object(by_type ? parameters[kFull] : parameters, config, family, accepted, theta_is_given,
+                         spec);
     }
     if (older && newer && of_older != spec.rope_scaling) {
         throw UserError(

@@ -51,14 +51,16 @@ json scaling_json(const ModelSpec& spec) {
     return nullptr;
 }
 
-/// transformers 4 reads exactly these three keys of Longrope.
-void write_phi_rope(const ModelSpec& spec, json& config) {
+void write_rotated_share(const ModelSpec& spec, json& config) {
     const auto head_dim = static_cast<double>(spec.head_dim);
     const int64_t rotated = rotary_dim(spec);
     double share = static_cast<double>(rotated) / head_dim;
     if (static_cast<int64_t>(head_dim * share) < rotated) share = std::nextafter(share, 1);
     config["partial_rotary_factor"] = config["rope_parameters"]["partial_rotary_factor"] = share;
-    if (!spec.rope_scaling) return;
+}
+
+/// transformers 4 reads exactly these three keys of Longrope.
+void write_longrope(const ModelSpec& spec, json& config) {
     if (spec.head_dim * spec.num_heads != spec.dim) {
         throw UserError(
             "transformers has longrope only for heads of hidden_size / num_attention_heads elements, "
@@ -79,7 +81,8 @@ void write_rope(const ModelSpec& spec, const Family& family, json& config) {
         config["rope_scaling"] = {{"type", "linear"}, {"factor", spec.rope_scaling->factor}};
     config["rope_parameters"] = spec.rope_scaling ? scaling_json(spec) : json{{"rope_type", "default"}};
     config["rope_parameters"]["rope_theta"] = spec.rope_theta;
-    if (family.is_phi) write_phi_rope(spec, config);
+    if (family.rotated_share) write_rotated_share(spec, config);
+    if (family.is_phi && spec.rope_scaling) write_longrope(spec, config);
     if (!family.is_gemma) return;
     const double base = spec.window_rope_theta.value_or(spec.rope_theta);
     config["rope_local_base_freq"] = base;
@@ -98,6 +101,7 @@ void write_layers(const ModelSpec& spec, const Family& family, json& config) {
         config["hidden_act"] = "silu";
     }
     if (spec.name == "qwen2") config["use_sliding_window"] = false;
+    if (family.experts == ExpertKeys::Glm) config["use_qk_norm"] = spec.qk_norm != QkNorm::None;
     if (family.qkv_bias == Has::Perhaps) config["attention_bias"] = spec.qkv_bias;
     if (family.mlp_bias == Has::Perhaps) config["mlp_bias"] = spec.mlp_bias;
     if (family.window == Has::Never) return;
@@ -107,8 +111,27 @@ void write_layers(const ModelSpec& spec, const Family& family, json& config) {
         config["layer_types"].push_back(layer_spec(spec, layer).window ? kWindowed : kFull);
 }
 
+void write_glm_experts(const ModelSpec& spec, json& config) {
+    if (!spec.experts) {
+        config["first_k_dense_replace"] = spec.num_layers;
+        return;
+    }
+    const ExpertSpec& experts = *spec.experts;
+    const ops::Router& router = experts.router;
+    config["n_routed_experts"] = router.num_experts;
+    config["num_experts_per_tok"] = router.top_k;
+    config["moe_intermediate_size"] = experts.hidden_dim;
+    config["n_shared_experts"] = std::max<int64_t>(1, experts.shared_hidden_dim / experts.hidden_dim);
+    config["first_k_dense_replace"] = experts.dense_layers.size();
+    config["norm_topk_prob"] = router.normalize;
+    config["routed_scaling_factor"] = router.scale;
+    config["n_group"] = router.num_groups;
+    config["topk_group"] = router.top_groups;
+}
+
 void write_experts(const ModelSpec& spec, const Family& family, json& config) {
     if (family.experts == ExpertKeys::None) return;
+    if (family.experts == ExpertKeys::Glm) return write_glm_experts(spec, config);
     const ExpertSpec experts = spec.experts.value_or(ExpertSpec{});
     config[num_experts_key(family)] = experts.router.num_experts;
     if (!spec.experts) return;
