@@ -39,8 +39,8 @@ TEST(BatchTest, AllItsTensorsAreListed) {
     const auto add = [&]<class Member>(const Member& member) {
         if (std::is_same_v<Member, at::Tensor>) tensors.insert(&member);
     };
-    const auto& [a, b, c, d, e, f, g, h] = batch;  // all members: for another number it does not compile
-    std::apply([&](const auto&... member) { (add(member), ...); }, std::tie(a, b, c, d, e, f, g, h));
+    const auto& [a, b, c, d, e, f, g, h, i] = batch;  // all members: for another number it does not compile
+    std::apply([&](const auto&... member) { (add(member), ...); }, std::tie(a, b, c, d, e, f, g, h, i));
     EXPECT_EQ(listed, tensors);
 }
 

@@ -15,6 +15,7 @@
 
 #include "gpu/device.h"
 #include "ops/attention.h"
+#include "ops/balance.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
 #include "ops/glu.h"
@@ -157,6 +158,15 @@ class ContractTest : public OpsTest {
              {dweights, router_logits, routing.experts},
              [router](const auto& in) {
                  return Tensors{route_backward(in[0], in[1], {.experts = in[2]}, router)};
+             }},
+            {"score_shares, log_sum_exp and balance_backward",
+             {router_logits, router_logits},
+             [router](const auto& in) {
+                 Router of_sigmoids = router;
+                 of_sigmoids.score = Router::Score::Sigmoid;
+                 return Tensors{score_shares(in[0], router), score_shares(in[0], of_sigmoids),
+                                log_sum_exp(in[0]), balance_backward(in[1], 0.1, in[0], router),
+                                balance_backward(in[1], 0.1, in[0], of_sigmoids)};
              }},
             {"permute",
              {rows, routing.order},

@@ -72,21 +72,19 @@ BlockPlaces declare_block(const ModelSpec& spec, int64_t layer, Unit& unit) {
 
 Block::Block(const ModelSpec& spec, int64_t layer, const TensorAxis& axis, const ContextAxis& context,
              const ExpertAxis& expert_axis, const RopeTables& rope)
-    : Block(spec, layer_spec(spec, layer), places_of(spec, layer), axis, context, expert_axis, rope) {}
-
-Block::Block(const ModelSpec& spec, const LayerSpec& layer, const BlockPlaces& places, const TensorAxis& axis,
-             const ContextAxis& context, const ExpertAxis& expert_axis, const RopeTables& rope)
-    : attention_(spec, layer, places.attention, axis, context, rope.of(layer)) {
-    if (layer.has_experts) {
-        experts_.emplace(spec, places.experts, axis, expert_axis);
+    : attention_(spec, layer_spec(spec, layer), places_of(spec, layer).attention, axis, context,
+                 rope.of(layer_spec(spec, layer))) {
+    const BlockPlaces places = places_of(spec, layer);
+    if (layer_spec(spec, layer).has_experts) {
+        experts_.emplace(spec, layer, places.experts, axis, expert_axis);
     } else {
         feed_forward_.emplace(spec, places.feed_forward, axis);
     }
 }
 
-void Block::fill_half(const Weights& weights, const at::Tensor& x, SumOver summed, SumOver activation_summed,
-                      Tape& tape) const {
-    if (experts_) return experts_->fill(weights, x, tape.experts);
+void Block::fill_half(const Weights& weights, const at::Tensor& x, const Batch& batch, SumOver summed,
+                      SumOver activation_summed, Tape& tape) const {
+    if (experts_) return experts_->fill(weights, x, batch, tape.experts);
     feed_forward_->fill(weights, x, summed, activation_summed, tape.feed_forward);
 }
 
@@ -106,7 +104,7 @@ at::Tensor Block::forward(const Weights& weights, const at::Tensor& x, const Bat
     attention_.fill(weights, x, batch, summed, tape.attention);
     tape.middle = attention_.add_to(x, weights, tape.attention);
     // 2. feed-forward: middle [rows, dim] -> activation [tokens, hidden]
-    fill_half(weights, tape.middle, summed, summed, tape);
+    fill_half(weights, tape.middle, batch, summed, summed, tape);
     // 3. project back and add to the residual stream: y [rows, dim]
     at::Tensor y = add_half(tape.middle, weights, tape);
     // 4. drop what recompute() will make again, and what backward does not read
@@ -123,7 +121,7 @@ void Block::recompute(const Weights& weights, const Batch& batch, Tape& tape) co
     if (!tape.middle.defined()) tape.middle = attention_.add_to(tape.input, weights, tape.attention);
     const bool repeats_last =
         experts_ ? experts_->must_add(tape.experts) : feed_forward_->must_add(tape.feed_forward);
-    fill_half(weights, tape.middle, summed, repeats_last ? summed : SumOver::Rows, tape);
+    fill_half(weights, tape.middle, batch, summed, repeats_last ? summed : SumOver::Rows, tape);
     if (repeats_last) add_half(tape.middle, weights, tape);
     tape.drop(RecomputeMode::None);
 }
@@ -133,7 +131,7 @@ at::Tensor Block::backward_input(const Weights& weights, const at::Tensor& dy, c
                                  WeightWork& work) const {
     // dy [rows, dim] -> dmiddle [rows, dim] -> dx [rows, dim]
     const at::Tensor dmiddle =
-        experts_ ? experts_->backward_input(weights, dy, tape.middle, tape.experts, work)
+        experts_ ? experts_->backward_input(weights, dy, tape.middle, batch, tape.experts, work)
                  : feed_forward_->backward_input(weights, dy, tape.middle, tape.feed_forward, work);
     at::Tensor dx = attention_.backward_input(weights, dmiddle, tape.input, batch, tape.attention, work);
     tape = {};

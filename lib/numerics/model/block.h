@@ -63,11 +63,8 @@ class Block : public Layer {
                               WeightWork& work) const override;
 
   private:
-    Block(const ModelSpec& spec, const LayerSpec& layer, const BlockPlaces& places, const TensorAxis& axis,
-          const ContextAxis& context, const ExpertAxis& expert_axis, const RopeTables& rope);
-
     // COLLECTIVE: the feed-forward half.
-    void fill_half(const Weights& weights, const at::Tensor& x, ops::SumOver summed,
+    void fill_half(const Weights& weights, const at::Tensor& x, const Batch& batch, ops::SumOver summed,
                    ops::SumOver activation_summed, Tape& tape) const;
     at::Tensor add_half(const at::Tensor& x, const Weights& weights, Tape& tape) const;
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "ops/balance.h"
 #include "ops/glu.h"
 #include "ops/grouped.h"
 #include "ops/matmul.h"
@@ -53,6 +54,7 @@ ExpertsTape ExpertsTape::choice() const {
     ExpertsTape kept;
     kept.routing = routing;
     kept.exchange = exchange;
+    kept.sequence_loads = sequence_loads;
     return kept;
 }
 
@@ -83,16 +85,36 @@ at::Tensor Experts::sum_of_slots(const at::Tensor& slots, const ops::Routing& ro
     return ops::combine(slots, routing.order, router_.top_k);
 }
 
-void Experts::fill(const Weights& weights, const at::Tensor& x, ExpertsTape& tape) const {
+RoutedRows Experts::rows_of(const Batch& batch) const {
+    return {layer_, tensor_axis_.share(batch.num_sequences * batch.seq_len), batch.num_sequences,
+            batch.seq_len};
+}
+
+/// Not called by a recompute, which would count the tokens again.
+void Experts::choose(const Weights& weights, const Batch& batch, ExpertsTape& tape) const {
+    const Balancing* balancing = batch.balancing;
+    const RoutedRows rows = rows_of(batch);
+    tape.routing = balancing != nullptr && balancing->forced
+                       ? ops::route_in_turn(tape.logits, router_, layer_ + rows.tokens.begin * router_.top_k)
+                       : ops::route(tape.logits, router_, weights.router_bias);
+    tape.exchange = axis_.exchange(tape.routing);
+    if (balancing != nullptr) tape.sequence_loads = balancing->add(rows, tape.logits, tape.routing, router_);
+}
+
+at::Tensor Experts::logits_gradient(const at::Tensor& dweights, const Batch& batch,
+                                    const ExpertsTape& tape) const {
+    const at::Tensor of_weights = ops::route_backward(dweights, tape.logits, tape.routing, router_);
+    if (batch.balancing == nullptr || !batch.balancing->has_gradient()) return of_weights;
+    return of_weights + batch.balancing->gradient(rows_of(batch), tape.logits, tape.sequence_loads, router_);
+}
+
+void Experts::fill(const Weights& weights, const at::Tensor& x, const Batch& batch, ExpertsTape& tape) const {
     // 1. normalise, if there is a norm before: input [rows, dim]
     norms_.fill(weights, x, ops::kNoCasts, ops::SumOver::Either, tape);
     // 2. choose experts, in fp32 or in fp64: logits [rows, experts]
     if (!tape.logits.defined())
         tape.logits = ops::linear(ops::widened(tape.input.values), ops::widened(weights[places_.router]));
-    if (!tape.routing.experts.defined()) {
-        tape.routing = ops::route(tape.logits, router_);
-        tape.exchange = axis_.exchange(tape.routing);
-    }
+    if (!tape.routing.experts.defined()) choose(weights, batch, tape);
     // 3. send the rows to their experts: slots [slots, dim], weights [slots]
     std::unique_ptr<ComingSlots> coming;
     if (!tape.weights.defined()) {
@@ -126,7 +148,7 @@ at::Tensor Experts::add_to(const at::Tensor& x, const Weights& weights, ExpertsT
 }
 
 at::Tensor Experts::backward_input(const Weights& weights, const at::Tensor& dy, const at::Tensor& x,
-                                   ExpertsTape& tape, WeightWork& work) const {
+                                   const Batch& batch, ExpertsTape& tape, WeightWork& work) const {
     const ops::Routing& routing = tape.routing;
     const SlotExchange& exchange = tape.exchange;
     const auto stacks = [&](Place place) { return weights.stack(place).parts; };
@@ -151,8 +173,7 @@ at::Tensor Experts::backward_input(const Weights& weights, const at::Tensor& dy,
     const at::Tensor slots = tape.slots.defined() ? tape.slots : to_slots(tape.input.values, routing);
     work.add_grouped_product(places_.gate_up, dgate_up, slots, exchange.counts);
     // 5. router: its part of dinput
-    const at::Tensor dlogits =
-        ops::route_backward(token_weights(back[1], routing), tape.logits, routing, router_);
+    const at::Tensor dlogits = logits_gradient(token_weights(back[1], routing), batch, tape);
     dinput.add_(ops::linear_input_gradient(dlogits, ops::widened(weights[places_.router])));
     work.add_product(places_.router, dlogits, ops::widened(tape.input.values));
     // 6. norm before, plus the gradient of the bypass: dx [rows, dim]

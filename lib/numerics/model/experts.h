@@ -25,7 +25,8 @@ struct ExpertsTape : HalfTape {
     /// Stays in every recompute mode: nearly equal logits may change places when they are computed again.
     ops::Routing routing;
     SlotExchange exchange;
-    at::Tensor logits;  // [rows, experts]
+    at::Tensor sequence_loads;  // Balancing::add(): stays, too
+    at::Tensor logits;          // [rows, experts]
     // Rows of this rank's experts.
     at::Tensor slots;       // [slots, dim]; if they came from other ranks, else undefined
     at::Tensor weights;     // [slots]
@@ -48,32 +49,39 @@ struct ExpertsPlaces {
 class Experts {
   public:
     /// REQUIRES: the axes outlive the object, and the model has experts.
-    Experts(const ModelSpec& spec, const ExpertsPlaces& places, const TensorAxis& axis,
+    Experts(const ModelSpec& spec, int64_t layer, const ExpertsPlaces& places, const TensorAxis& axis,
             const ExpertAxis& expert_axis)
-        : router_(spec.experts->router),
+        : layer_(layer),
+          router_(spec.experts->router),
           activation_(spec.activation),
           places_(places),
           norms_(spec, places.norms, axis),
           shared_(spec, places.shared),
+          tensor_axis_(axis),
           axis_(expert_axis) {}
 
     // They do what FeedForward's functions do.
-    void fill(const Weights& weights, const at::Tensor& x, ExpertsTape& tape) const;
+    void fill(const Weights& weights, const at::Tensor& x, const Batch& batch, ExpertsTape& tape) const;
     bool must_add(const ExpertsTape& tape) const { return norms_.must_add(tape); }
     at::Tensor add_to(const at::Tensor& x, const Weights& weights, ExpertsTape& tape) const;
     at::Tensor backward_input(const Weights& weights, const at::Tensor& dy, const at::Tensor& x,
-                              ExpertsTape& tape, WeightWork& work) const;
+                              const Batch& batch, ExpertsTape& tape, WeightWork& work) const;
 
   private:
+    void choose(const Weights& weights, const Batch& batch, ExpertsTape& tape) const;
+    at::Tensor logits_gradient(const at::Tensor& dweights, const Batch& batch, const ExpertsTape& tape) const;
+    RoutedRows rows_of(const Batch& batch) const;
     // Rows of tokens [rows, dim] for their slots, and the sums of slots for their tokens.
     at::Tensor to_slots(const at::Tensor& rows, const ops::Routing& routing) const;
     at::Tensor sum_of_slots(const at::Tensor& slots, const ops::Routing& routing) const;
 
+    const int64_t layer_;
     const ops::Router router_;
     const ops::Activation activation_;
     const ExpertsPlaces places_;
     const HalfNorms norms_;
     const SharedExpert shared_;
+    const TensorAxis& tensor_axis_;
     const ExpertAxis& axis_;
 };
 

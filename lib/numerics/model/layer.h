@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "model/balancing.h"
 #include "model/parameter.h"
 #include "model/tensor_axis.h"
 #include "model/weight_work.h"
@@ -32,6 +33,9 @@ struct Batch {
     /// Attention in place of the blocks' context axis, without a backward pass; null: theirs. REQUIRES: it
     /// outlives the forward pass.
     const ContextAxis* attention = nullptr;
+    /// Of a training step; null: experts are chosen by their scores, and nothing counts them. REQUIRES: it
+    /// outlives the backward pass.
+    const Balancing* balancing = nullptr;
 };
 /// All tensors of a batch, for whoever copies batches.
 inline constexpr at::Tensor Batch::*kBatchTensors[] = {&Batch::tokens, &Batch::targets, &Batch::positions,

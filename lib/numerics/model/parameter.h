@@ -96,6 +96,7 @@ struct Weights {
     /// How the products of a matrix cast their operands; the same for all of a join. Null: they do not cast.
     std::vector<const ops::Recipe*> recipes = {};
     std::vector<at::Tensor> scales = {};  // of matrices in float8; the same for all of a join
+    at::Tensor router_bias = {};          // [experts], wide: added to scores for the choice; undefined: none
 
     /// A single parameter; undefined if the layer has no such parameter.
     at::Tensor operator[](Place place) const;

@@ -4,6 +4,11 @@
 #include "model/head.h"
 
 namespace argosy::model {
+namespace {
+
+constexpr const char* kRouterBias = ".moe.router.bias";
+
+}  // namespace
 
 std::vector<std::vector<Parameter>> unit_parameters(const ModelSpec& spec) {
     Unit embedding, head;
@@ -37,6 +42,18 @@ std::vector<layout::ParamSpec> model_parameters(const ModelSpec& spec) {
     }
     return parameters;
 }
+
+std::map<int64_t, layout::ParamSpec> router_biases(const ModelSpec& spec) {
+    std::map<int64_t, layout::ParamSpec> biases;
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer) {
+        if (!layer_spec(spec, layer).has_experts) continue;
+        biases[layer] = {.name = "layers." + std::to_string(layer) + kRouterBias,
+                         .shape = {spec.experts->router.num_experts}};
+    }
+    return biases;
+}
+
+bool is_router_bias(std::string_view name) { return name.ends_with(kRouterBias); }
 
 int64_t num_parameters(const ModelSpec& spec) {
     int64_t count = 0;
