@@ -105,6 +105,21 @@ TEST(LogLine, CountsSkippedUpdatesAndRetriesBeforeMostOtherFigures) {
     EXPECT_TRUE(log_line(window, sample_job()).ends_with("  MFU   3.2%  retries 2  skipped 3  ETA 1:02:03"));
 }
 
+TEST(LogLine, HasTheLoadOfTheWorstLayer) {
+    StepWindow window = sample_window();
+    window.newest.experts = sample_experts();
+    EXPECT_TRUE(log_line(window, sample_job()).ends_with("  load 2.00  ETA 1:02:03"));
+}
+
+TEST(LogLine, AlwaysSaysThatExpertsTakeTurns) {
+    StepWindow window = sample_window();
+    window.newest.experts = sample_experts();
+    window.newest.experts->forced_balance = true;
+    EXPECT_TRUE(log_line(window, sample_job()).ends_with("  FORCED BALANCE  load 2.00  ETA 1:02:03"));
+    window.newest.step = window.final_step = int64_t{1} << 62;
+    EXPECT_NE(log_line(window, sample_job()).find("  FORCED BALANCE"), std::string::npos);
+}
+
 TEST(LogLine, StaysAlignedOverOrdersOfMagnitude) {
     const auto label_columns = [](const std::string& line) {
         std::vector<size_t> columns;

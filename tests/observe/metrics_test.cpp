@@ -203,6 +203,26 @@ TEST(JsonLine, HasTheScoresIfTheyAreClipped) {
     EXPECT_TRUE(text.ends_with(R"("attention_scores":{"largest":112.5,"heads_too_large":3}})")) << text;
 }
 
+TEST(JsonLine, HasTheFiguresOfExperts) {
+    StepMetrics metrics = sample_step(7);
+    EXPECT_FALSE(json::parse(json_line(metrics, sample_job())).contains("experts"));
+    metrics.experts = sample_experts();
+    const auto figures = [&](bool has_log_line = false) {
+        return json::parse(json_line(metrics, sample_job(), has_log_line))["experts"];
+    };
+    EXPECT_EQ(figures(),
+              json::parse(R"({"layers": [1, 3], "load_max_over_mean": [2.0, 1.0], "entropy": [0.5, 1.0],
+                                         "unused": [1, 0]})"));
+    EXPECT_EQ(figures(/*has_log_line=*/true)["counts"], json::parse("[[4, 0, 2], [2, 2, 2]]"));
+    metrics.experts->bias_min = {-0.5, 0}, metrics.experts->bias_max = {0.25, 0};
+    metrics.experts->sequence_loss = 1.5, metrics.experts->z_loss = 0;
+    metrics.experts->forced_balance = true;
+    EXPECT_EQ(figures(),
+              json::parse(R"({"layers": [1, 3], "load_max_over_mean": [2.0, 1.0], "entropy": [0.5, 1.0],
+                                         "unused": [1, 0], "bias_min": [-0.5, 0.0], "bias_max": [0.25, 0.0],
+                                         "sequence_loss": 1.5, "z_loss": 0.0, "forced_balance": true})"));
+}
+
 TEST(JsonLine, SaysIfUtilisationIsUnknownOrMeasured) {
     json line = json::parse(json_line(sample_step(1), sample_job(PeakSource::None)));
     EXPECT_TRUE(line["mfu_causal"].is_null());

@@ -43,12 +43,13 @@ class MetricsWriterTest : public ::testing::Test {
     }
     fs::path file() const { return folder_ / "run" / "metrics.jsonl"; }
 
-    /// The steps in the file; every line must be a JSON object.
-    std::vector<int64_t> steps() const {
+    /// The steps in the file, or those of lines of which `counts`; every line must be a JSON object.
+    std::vector<int64_t> steps(bool (*counts)(const nlohmann::json&) = nullptr) const {
         std::vector<int64_t> found;
         std::ifstream lines(file());
         for (std::string line; std::getline(lines, line);) {
-            found.push_back(nlohmann::json::parse(line).at("step").get<int64_t>());
+            const auto object = nlohmann::json::parse(line);
+            if (counts == nullptr || counts(object)) found.push_back(object.at("step").get<int64_t>());
         }
         return found;
     }
@@ -89,6 +90,16 @@ TEST_F(MetricsWriterTest, WritesEachStepAtOnceAndLogsSome) {
     }
     EXPECT_EQ(steps(), (Steps{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
     EXPECT_EQ(logged_steps(), (Steps{1, 4, 8, 10}));
+}
+
+TEST_F(MetricsWriterTest, LinesOfLoggedStepsCountTheTokensOfExperts) {
+    MetricsWriter writer(options(), sample_job(), 0);
+    for (int64_t step = 1; step <= 10; ++step) {
+        StepMetrics metrics = sample_step(step);
+        metrics.experts = sample_experts();
+        writer.write(metrics);
+    }
+    EXPECT_EQ(steps([](const auto& line) { return line["experts"].contains("counts"); }), logged_steps());
 }
 
 TEST_F(MetricsWriterTest, ARestartedRunAppends) {

@@ -32,4 +32,9 @@ inline StepMetrics sample_step(int64_t step) {
     return metrics;
 }
 
+/// Two layers with three experts; one expert of the first gets nothing.
+inline model::ExpertFigures sample_experts() {
+    return {.layers = {1, 3}, .counts = {{4, 0, 2}, {2, 2, 2}}, .entropy = {0.5, 1}};
+}
+
 }  // namespace argosy::observe

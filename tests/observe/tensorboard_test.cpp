@@ -10,9 +10,11 @@ namespace argosy::observe {
 namespace {
 
 /// Two steps; the first had the higher memory peak.
-std::map<std::string, double> points(const JobFigures& job) {
+std::map<std::string, double> points(const JobFigures& job,
+                                     const std::optional<model::ExpertFigures>& experts = {}) {
     StepWindow window;
     window.newest = sample_step(7);
+    window.newest.experts = experts;
     window.num_steps = 2;
     window.tokens = 2 * window.newest.tokens;
     window.times = window.newest.times;
@@ -23,6 +25,24 @@ std::map<std::string, double> points(const JobFigures& job) {
         EXPECT_TRUE(points.emplace(tag, value).second) << tag << " twice";
     }
     return points;
+}
+
+TEST(TensorboardScalars, HaveEachLayerWithExperts) {
+    model::ExpertFigures experts = sample_experts();
+    experts.bias_min = {-0.5, 0}, experts.bias_max = {0.25, 0}, experts.step_loss = 0.75;
+    const auto without = points(sample_job()), with = points(sample_job(), experts);
+    const std::map<std::string, double> expected = {{"experts/load_max_over_mean/worst_layer", 2},
+                                                    {"experts/load_max_over_mean/layers.1", 2},
+                                                    {"experts/load_max_over_mean/layers.3", 1},
+                                                    {"experts/entropy/layers.1", 0.5},
+                                                    {"experts/entropy/layers.3", 1},
+                                                    {"experts/unused/layers.1", 1},
+                                                    {"experts/unused/layers.3", 0},
+                                                    {"experts/bias_range/layers.1", 0.75},
+                                                    {"experts/bias_range/layers.3", 0},
+                                                    {"loss_metrics/step_loss", 0.75}};
+    for (const auto& [tag, value] : expected) EXPECT_EQ(with.at(tag), value) << tag;
+    EXPECT_EQ(with.size(), without.size() + expected.size());
 }
 
 TEST(TensorboardScalars, ByHand) {

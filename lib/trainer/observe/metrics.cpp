@@ -60,6 +60,24 @@ Json metrics_object(const TaskMetrics& task) {
     return object;
 }
 
+Json experts_object(const model::ExpertFigures& experts, bool with_counts) {
+    Json object = {{"layers", experts.layers},
+                   {"load_max_over_mean", experts.load_max_over_mean()},
+                   {"entropy", experts.entropy},
+                   {"unused", experts.unused()}};
+    if (!experts.bias_min.empty()) {
+        object["bias_min"] = experts.bias_min;
+        object["bias_max"] = experts.bias_max;
+    }
+    for (const auto& [name, loss] :
+         {std::pair("sequence_loss", experts.sequence_loss), std::pair("step_loss", experts.step_loss),
+          std::pair("z_loss", experts.z_loss)})
+        if (loss) object[name] = *loss;
+    if (experts.forced_balance) object["forced_balance"] = true;
+    if (with_counts) object["counts"] = experts.counts;
+    return object;
+}
+
 /// `value` in `width` characters, with `decimals` decimals or as many as fit. Very large and tiny values use
 /// exponents.
 std::string column(double value, int width, int decimals) {
@@ -95,7 +113,7 @@ std::string duration(double seconds) {
     return fmt::format("{:2}d {:02}h", hours / 24, hours % 24);
 }
 
-/// A part of a line. Ranks begin with 0, the most important part.
+/// A part of a line. The lowest rank is that of the most important part.
 struct Figure {
     int rank;
     std::string text;
@@ -163,7 +181,7 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job) {
     return result;
 }
 
-std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
+std::string json_line(const StepMetrics& metrics, const JobFigures& job, bool has_log_line) {
     const Speed rates = speed(metrics.tokens, metrics.times.total_ms / 1e3, job);
     Json line = {
         {"step", metrics.step},
@@ -200,6 +218,7 @@ std::string json_line(const StepMetrics& metrics, const JobFigures& job) {
         line["attention_scores"] = {{"largest", metrics.scores->largest},
                                     {"heads_too_large", metrics.scores->num_too_large}};
     }
+    if (metrics.experts) line["experts"] = experts_object(*metrics.experts, has_log_line);
     if (metrics.validation) {
         line["validation_loss"] = metrics.validation->loss;
         line["validation_perplexity"] = std::exp(metrics.validation->loss);
@@ -258,6 +277,10 @@ std::string log_line(const StepWindow& window, const JobFigures& job) {
         figures.push_back({1, fmt::format("  retries {}", newest.memory.allocator->num_retries)});
     if (newest.skipped_updates > 0)
         figures.push_back({1, fmt::format("  skipped {}", newest.skipped_updates)});
+    if (newest.experts) {
+        if (newest.experts->forced_balance) figures.push_back({-1, "  FORCED BALANCE"});
+        figures.push_back({1, fmt::format("  load {}", column(newest.experts->worst_load(), 4, 2))});
+    }
     figures.push_back({0, "  ETA " + duration(window.seconds_left)});
     constexpr size_t kTerminalColumns = 120;
     return fitted(figures, kTerminalColumns - kMaxLogPrefix.size());

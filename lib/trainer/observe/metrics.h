@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/balancing.h"
 #include "model/flops.h"
 #include "observe/peak_flops.h"
 #include "observe/step_timer.h"
@@ -87,6 +88,7 @@ struct StepMetrics {
         int64_t num_too_large = 0;
     };
     std::optional<Scores> scores = {};
+    std::optional<model::ExpertFigures> experts = {};       // of a model with experts
     std::optional<ValidationMetrics> validation = {};       // of the steps with a validation
     std::vector<TaskMetrics> evaluation = {};               // of the steps with an evaluation
     std::optional<double> baseline_tokens_per_second = {};  // of metrics.baseline; none if there is none
@@ -125,13 +127,15 @@ Speed speed(int64_t tokens, double seconds, const JobFigures& job);
 ///   {forward, recompute, head, backward, weights, other} (the parts of time_ms.compute; StepTimes),
 ///   layer_grad_norms {unit: norm} (only if requested), attention_scores {largest, heads_too_large} (only
 ///   with optimizer.qk_clip: the largest score if it is above that, else a bound of it up to that; the heads
-///   with scores above that), validation_loss, validation_perplexity (its exponential), validation_tokens
-///   (only of steps after which the run was validated), evaluation {task: {metric: value, metric_stderr:
-///   value}} (only of steps after which tasks were evaluated; metric_stderr only if the metric has a standard
-///   error), efficiency (tokens_per_second over the median of metrics.baseline; only with a baseline)
+///   with scores above that), experts (only of a model with them; FORMAT.md), validation_loss,
+///   validation_perplexity (its exponential), validation_tokens (only of steps after which the run was
+///   validated), evaluation {task: {metric: value, metric_stderr: value}} (only of steps after which tasks
+///   were evaluated; metric_stderr only if the metric has a standard error), efficiency (tokens_per_second
+///   over the median of metrics.baseline; only with a baseline)
 /// in this order. These values are null: numbers that are not finite, unknown peaks, utilisation without a
 /// peak, and on a CPU memory_reserved_gib and memory_retries.
-std::string json_line(const StepMetrics& metrics, const JobFigures& job);
+/// `has_log_line`: the step's line has the counts of experts.
+std::string json_line(const StepMetrics& metrics, const JobFigures& job, bool has_log_line = false);
 
 // Lines for people. Every column keeps its width over orders of magnitude, so that the lines of a run align.
 
@@ -159,12 +163,13 @@ std::string validation_line(const StepMetrics& metrics, int64_t final_step);
 std::string evaluation_line(const StepMetrics& metrics, const TaskMetrics& task, int64_t final_step);
 
 /// The log line, which fits a terminal of 120 columns with the log's prefix. The figures that fit are, the
-/// most important first: the newest step's n/N, loss and gradient norm, tokens/s of the job and the ETA; the
-/// allocator's retries and the skipped updates, if any; the share of the datasheet's peak ("MFU"), else of
-/// the measured peak ("of GEMM"), else model TFLOP/s of a device (causal); the share of the wall
-/// time that is exposed communication, on several ranks; peak tensor memory; the learning rate; the share of
-/// waits for data; further shares of peaks. Speeds, memory and shares are those of the window. metrics.jsonl
-/// has all figures.
+/// most important first: that experts take turns; the newest step's n/N, loss and gradient norm, tokens/s of
+/// the job and the ETA; the allocator's retries and the skipped updates, if any, and the largest load of
+/// an expert over the mean, of the layer where that is largest ("load"); the share of the datasheet's peak
+/// ("MFU"), else of the measured peak ("of GEMM"), else model TFLOP/s of a device (causal); the share of the
+/// wall time that is exposed communication, on several ranks; peak tensor memory; the learning rate; the
+/// share of waits for data; further shares of peaks. Speeds, memory and shares are those of the window.
+/// metrics.jsonl has all figures.
 std::string log_line(const StepWindow& window, const JobFigures& job);
 
 }  // namespace argosy::observe

@@ -96,12 +96,13 @@ void MetricsWriter::report_evaluation(const StepMetrics& metrics) {
 void MetricsWriter::write(const StepMetrics& metrics) {
     warn_of_retries(metrics);
     if (!file_) return;
-    file_->append_line(json_line(metrics, job_));
+    const bool has_log_line = num_written_ == 0 || options_.ends_window(metrics.step);
+    file_->append_line(json_line(metrics, job_, has_log_line));
     if (num_written_ == 0 && earlier_step_) log_continuation(path(), *earlier_step_, metrics.step);
     add_to_window(metrics);
     if (metrics.validation) report_validation(metrics);
     if (!metrics.evaluation.empty()) report_evaluation(metrics);
-    if (num_written_ == 1 || options_.ends_window(metrics.step)) end_window();
+    if (has_log_line) end_window();
 }
 
 }  // namespace argosy::observe

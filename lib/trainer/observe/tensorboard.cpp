@@ -16,6 +16,24 @@
 namespace argosy::observe {
 namespace {
 
+void add_experts(std::vector<Scalar>& scalars, const model::ExpertFigures& experts) {
+    const std::vector<double> loads = experts.load_max_over_mean();
+    const std::vector<int64_t> unused = experts.unused();
+    scalars.push_back({"experts/load_max_over_mean/worst_layer", experts.worst_load()});
+    for (size_t i = 0; i < experts.layers.size(); ++i) {
+        const auto add = [&](const char* name, double value) {
+            scalars.push_back({fmt::format("experts/{}/layers.{}", name, experts.layers[i]), value});
+        };
+        add("load_max_over_mean", loads[i]);
+        add("entropy", experts.entropy[i]);
+        add("unused", static_cast<double>(unused[i]));
+        if (!experts.bias_min.empty()) add("bias_range", experts.bias_max[i] - experts.bias_min[i]);
+    }
+    if (experts.sequence_loss) scalars.push_back({"loss_metrics/sequence_loss", *experts.sequence_loss});
+    if (experts.step_loss) scalars.push_back({"loss_metrics/step_loss", *experts.step_loss});
+    if (experts.z_loss) scalars.push_back({"loss_metrics/z_loss", *experts.z_loss});
+}
+
 void add_rates(std::vector<Scalar>& scalars, const StepWindow& window, const JobFigures& job) {
     const Speed rates = speed(window.tokens, window.times.total_ms / 1e3, job);
     const double noncausal_flops = rates.tokens_per_second_per_device * job.flops_per_token.noncausal;
@@ -103,6 +121,7 @@ std::vector<Scalar> tensorboard_scalars(const StepWindow& window, const JobFigur
     std::vector<Scalar> scalars = {
         {"loss_metrics/global_avg_loss", newest.loss}, {"grad_norm", newest.grad_norm}, {"lr", newest.lr}};
     if (newest.scores) scalars.push_back({"attention_scores/largest", newest.scores->largest});
+    if (newest.experts) add_experts(scalars, *newest.experts);
     add_rates(scalars, window, job);
     add_times(scalars, window);
     scalars.push_back({"memory/max_active(GiB)", gibibytes(window.peak_bytes)});

@@ -40,7 +40,9 @@ std::string start_event(EventTime time);
 std::string scalars_event(EventTime time, const std::vector<Scalar>& scalars);
 
 /// Returns the scalars of one point. Values of the newest step: loss_metrics/global_avg_loss, grad_norm, lr,
-/// and with optimizer.qk_clip attention_scores/largest.
+/// with optimizer.qk_clip attention_scores/largest, and with experts those of FORMAT.md by layer:
+/// experts/<figure>/layers.<N>, bias_range in place of bias_min and bias_max, the largest of all layers as
+/// experts/load_max_over_mean/worst_layer, and the losses that are on as loss_metrics/<loss>.
 /// Means over the steps since the previous point:
 ///   throughput(tps)                  tokens per second and device
 ///   tflops, mfu(%)                   model TFLOP/s of a device, and their share of its peak, by the
