@@ -187,6 +187,7 @@ struct Run {
                                         .seconds_allowed = limits.seconds_left(),
                                         .layer_grad_norms = result.unit_grad_norms,
                                         .scores = scores_of(result),
+                                        .experts = result.experts,
                                         .validation = validated,
                                         .evaluation = evaluated,
                                         .baseline_tokens_per_second = baseline.tokens_per_second(),

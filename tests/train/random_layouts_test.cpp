@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "parallel/own_schedule.h"
 #include "support/fuzzing.h"
+#include "support/tensors.h"
 #include "support/world.h"
 #include "train/muon.h"
 #include "train/tiny_run.h"
@@ -264,6 +265,16 @@ void draw_data(Random& random, int num_microbatches, Draw& draw) {
     }
 }
 
+/// Draws how experts are balanced.
+void draw_balance(uint64_t seed, Draw& draw) {
+    Random random(~seed);  // the other settings of a seed stay
+    const auto coefficient = [&] { return random.chance(70) ? 0.01 * random.between(1, 20) : 0; };
+    draw.options.balance = {.bias_update_rate = coefficient(),
+                            .sequence_loss = coefficient(),
+                            .step_loss = coefficient(),
+                            .z_loss = coefficient()};
+}
+
 Draw draw(uint64_t seed, int max_ranks, bool has_experts) {
     using Rotation = ContextOptions::Rotation;
     using layout::ContextBalance;
@@ -284,6 +295,7 @@ Draw draw(uint64_t seed, int max_ranks, bool has_experts) {
     if (random.chance(25)) options.precision = {at::kFloat, at::kFloat, at::kFloat};
     options.layout.tensor = {.overlap_products = random.chance(30), .gather_logits = random.chance(20)};
     options.seed = seed;
+    if (has_experts) draw_balance(seed, draw);
     if (options.spec->qk_norm == model::QkNorm::None && random.chance(50)) options.qk_clip = 0.1;
     if (!random.chance(50)) return draw;
     options.optimizers = {train::muon({.by_head = random.chance(50)})};
@@ -339,7 +351,31 @@ double largest_element(const NamedTensors& tensors) {
     return largest;
 }
 
-/// The gradients, and with Muon the weights after one update. COLLECTIVE over the ranks of the run.
+/// Gives the balancing the state of a run that has made updates, the same on all ranks.
+void begin_unbalanced(TinyRun& run) {
+    RandomTensors random(5);
+    at::Tensor& biases = run.trainer().model().router_biases();
+    biases.copy_(random.normal(biases.sizes(), biases.scalar_type()) * 0.02);
+    const at::Tensor loads = run.trainer().step().expert_loads();
+    if (loads.defined()) loads.copy_(random.normal(loads.sizes(), loads.scalar_type()).abs());
+}
+
+/// `totals` are those before the update that the run has made; `expected` those of `one`.
+void expect_balance(TinyRun& run, const train::StepTotals& totals, TinyRun& one,
+                    const train::StepTotals& expected) {
+    if (totals.expert_sums.numel() == 0) return;  // no layer
+    const at::Tensor scale = expected.expert_sums.abs().amax(0).clamp_min(1e-12);
+    EXPECT_LE(((totals.expert_sums - expected.expert_sums) / scale).abs().max().item<double>(),
+              kDoubleTolerance);
+    EXPECT_TRUE(identical(run.trainer().model().router_biases(), one.trainer().model().router_biases()));
+    const at::Tensor loads = one.trainer().step().expert_loads();
+    if (loads.defined()) {
+        EXPECT_TRUE(identical(run.trainer().step().expert_loads(), loads));
+    }
+}
+
+/// The gradients; with Muon the weights, and with experts their balancing, after one update. COLLECTIVE over
+/// the ranks of the run.
 void expect_gradients_of_one_rank(TinyRun& run, const TinyRunOptions& options) {
     const bool is_double = options.precision.master == at::kDouble;
     const double tolerance = is_double ? kDoubleTolerance : kFloatTolerance;
@@ -349,6 +385,8 @@ void expect_gradients_of_one_rank(TinyRun& run, const TinyRunOptions& options) {
     alone.recompute = model::RecomputeMode::None;
     alone.microbatch_size = options.global_batch;
     TinyRun one(alone, self());
+    const bool has_experts = options.spec->experts.has_value();
+    if (has_experts) begin_unbalanced(run), begin_unbalanced(one);
     const train::StepTotals expected = one.forward_backward(0), found = run.forward_backward(0);
     EXPECT_NEAR(found.loss / expected.loss, 1, tolerance);
     EXPECT_NEAR(found.squared_norm / expected.squared_norm, 1, 10 * tolerance);
@@ -363,9 +401,11 @@ void expect_gradients_of_one_rank(TinyRun& run, const TinyRunOptions& options) {
         const double scale = std::max(min_scale, gradient.abs().max().item<double>());
         EXPECT_LE((gradients.at(name) - gradient).abs().max().item<double>() / scale, tolerance) << name;
     }
-    if (!is_double || options.optimizers.empty()) return;
+    if (!is_double || (options.optimizers.empty() && !has_experts)) return;
     run.update(found);
     one.update(expected);
+    if (has_experts) expect_balance(run, found, one, expected);
+    if (options.optimizers.empty()) return;
     NamedTensors weights = one.weights();
     const NamedTensors found_weights = run.weights();
     // AdamW makes an update of a gradient that is only rounding: of queries and keys, if a token sees one key.

@@ -125,6 +125,7 @@ train::TrainerOptions trainer_options(const TinyRunOptions& options, int64_t num
                      .groups = options.groups,
                      .unit_grad_norms = options.unit_grad_norms,
                      .qk_clip = options.qk_clip,
+                     .balance = options.balance,
                      .adamw = options.adamw,
                      .optimizers = options.optimizers}};
 }

@@ -51,6 +51,7 @@ struct TinyRunOptions {
     std::vector<train::OptimizerChoice> optimizers = {};
     std::vector<train::ParameterGroup> groups = {};
     std::optional<double> qk_clip = {};
+    train::BalanceOptions balance = {};
     TinyData data = TinyData::Random;
     uint64_t seed = 11;
     bool unit_grad_norms = false;

@@ -83,6 +83,11 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
                    *options.score_threshold};
         reset_scores(*this);
     }
+    if (spec.experts) {
+        const auto type = ops::accumulation_type(options.precision.compute);
+        router_biases_ = at::zeros({spec.num_layers, spec.experts->router.num_experts},
+                                   at::TensorOptions(device_).dtype(type));
+    }
     matrix_parts_ = open_groups(placement, mesh, use, casts_.gather);
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
@@ -136,8 +141,11 @@ void ParallelModel::add_unit(const ModelPlacement& placement, int unit, comm::Me
         comm::Communicator* summed_over = summed.contains(number++) ? &sum_group(mesh, each.spec) : nullptr;
         parameters.push_back({each.place, parameter, summed_over, each.set});
     }
-    stage(placement.unit_stage[unit])
-        .units.emplace_back(parameters, groups, memory.joined(), reduce_after(mesh.shape()), recipes);
+    ShardedUnit& made =
+        stage(placement.unit_stage[unit])
+            .units.emplace_back(parameters, groups, memory.joined(), reduce_after(mesh.shape()), recipes);
+    const bool is_block = unit > 0 && unit <= spec_.num_layers;
+    if (is_block && layer_spec(spec_, unit - 1).has_experts) made.set_router_bias(router_biases_[unit - 1]);
 }
 
 void ParallelModel::refresh_float8() {

@@ -71,6 +71,11 @@ class ParallelModel {
     /// [layers, heads] of the whole model, -infinity for those of other ranks. Undefined without a threshold.
     const at::Tensor& largest_scores() const { return scores_.largest; }
 
+    /// The biases of all experts in the choice of them, [layers, experts] of the whole model, in the
+    /// accumulation type; zero until somebody changes them. Undefined without experts. All ranks have the
+    /// same.
+    at::Tensor& router_biases() { return router_biases_; }
+
     /// COLLECTIVE: casts the weights that are kept in float8, with scales of the whole matrices from one
     /// reduction over the ranks. Called after each change of master weights.
     void refresh_float8();
@@ -98,6 +103,7 @@ class ParallelModel {
     std::unique_ptr<model::ContextAxis> context_;
     std::unique_ptr<model::ExpertAxis> experts_;
     ops::ScoreWatch scores_;
+    at::Tensor router_biases_;
     std::deque<WatchedAttention> watched_;  // of each layer of this rank, if scores are watched
     std::vector<std::unique_ptr<ShardedParameter>> parameters_;
     std::vector<int> parameter_units_;

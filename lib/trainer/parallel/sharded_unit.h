@@ -28,6 +28,9 @@ class ShardedUnit {
                 std::vector<const ops::Recipe*> recipes = {});
     ShardedUnit(const ShardedUnit&) = delete;  // the sets refer to the unit
 
+    /// Part of weights() from now on.
+    void set_router_bias(const at::Tensor& bias) { weights_.router_bias = bias; }
+
     std::vector<ShardedSet>& sets() { return sets_; }
     bool sharded() const;  // whether one of the sets is
 

@@ -46,10 +46,15 @@ void check(const State& state, parallel::ShardedParameter& parameter, const std:
                  "the state {} of {} does not follow its parameter", state.name, parameter.spec().name);
 }
 
-/// Reads [loss, squared norm, squared norms of units ...] in the host's memory.
-StepTotals totals_of(const at::Tensor& values) {
+/// Reads [loss, squared norm, squared norms of units ..., sums of experts ...] in the host's memory; the last
+/// have the shape of `expert_sums`, if that is defined.
+StepTotals totals_of(const at::Tensor& values, const at::Tensor& expert_sums) {
     const auto* value = values.const_data_ptr<double>();
-    return {value[0], value[1], {value + 2, value + values.numel()}};
+    const int64_t num_norms = values.numel() - 2 - (expert_sums.defined() ? expert_sums.numel() : 0);
+    StepTotals totals{value[0], value[1], {value + 2, value + 2 + num_norms}};
+    if (expert_sums.defined())
+        totals.expert_sums = values.narrow(0, 2 + num_norms, expert_sums.numel()).view(expert_sums.sizes());
+    return totals;
 }
 
 /// The gradient norm of each unit; empty if the totals have no norms of units.
@@ -85,6 +90,7 @@ Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor 
     : model_(model), mesh_(mesh), executor_(std::move(executor)), options_(options) {
     make_optimizers();
     if (options.qk_clip) qk_clip_.emplace(*options.qk_clip, options.adamw.seed, model);
+    if (model.spec().experts) balance_.emplace(options.balance, model, mesh);
 }
 
 void Step::make_optimizers() {
@@ -121,15 +127,19 @@ StepTotals Step::forward_backward(const StepBatch& batch, const std::function<vo
     const double weight = 1 / static_cast<double>(std::max<int64_t>(batch.job_counted_tokens, 1));
     parallel::reset_gradients(model_);
     parallel::reset_scores(model_);
-    at::Tensor loss = executor_.run(batch.microbatches, weight, num_updates_) * weight;
+    std::vector<model::Batch> microbatches = batch.microbatches;
+    if (balance_) balance_->start_step(microbatches);
+    at::Tensor loss = executor_.run(microbatches, weight, num_updates_) * weight;
     // The ranks of a tensor group computed the same loss, so only one of them adds it to the sum.
     if (mesh_.coordinate(layout::Axis::Tensor) != 0) loss.zero_();
     const at::Tensor squares = parallel::owned_squared_norms(model_);
     at::Tensor totals = at::stack({loss, squares.sum()});
     if (options_.unit_grad_norms) totals = at::cat({totals, squares});
+    const at::Tensor expert_sums = balance_ ? balance_->sums() : at::Tensor();
+    if (balance_) totals = at::cat({totals, expert_sums.flatten()});
     if (meanwhile) meanwhile();
-    StepTotals result =
-        totals_of(comm::reduce_on_host(mesh_.world(), totals, comm::Reduction::Sum, "loss and norm"));
+    StepTotals result = totals_of(
+        comm::reduce_on_host(mesh_.world(), totals, comm::Reduction::Sum, "loss and norm"), expert_sums);
     if (qk_clip_) {
         const at::Tensor largest = comm::reduce_on_host(mesh_.world(), model_.largest_scores(),
                                                         comm::Reduction::Max, "attention scores");
@@ -152,10 +162,14 @@ StepResult Step::update(const StepTotals& totals, double lr, const UpdateLimits&
         const Update update{++num_updates_, lr, gradient_factor(norm)};
         for (const auto& optimizer : optimizers_) optimizer->update(update);
         if (qk_clip_) qk_clip_->apply(totals.largest_scores, num_updates_);
+        if (balance_) balance_->apply(totals.expert_sums);
         model_.refresh_float8();
     }
     mesh_.world().wait_for_gpu();  // otherwise the update's time would count for the next step
-    return {loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec()), scores_of(totals, qk_clip_)};
+    StepResult result{loss, norm, /*skipped=*/!within, unit_norms(totals, model_.spec()),
+                      scores_of(totals, qk_clip_)};
+    if (balance_ && !model_.device().is_meta()) result.experts = balance_->figures(totals.expert_sums);
+    return result;
 }
 
 }  // namespace argosy::train

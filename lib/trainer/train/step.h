@@ -24,6 +24,7 @@
 #include "parallel/executor.h"
 #include "parallel/parallel_model.h"
 #include "train/adamw.h"
+#include "train/expert_balance.h"
 #include "train/qk_clip.h"
 
 namespace argosy::train {
@@ -44,6 +45,8 @@ struct StepTotals {
     std::vector<double> unit_squared_norms = {};
     /// ParallelModel::largest_scores() over all ranks, on the host, if StepOptions clips them.
     at::Tensor largest_scores = {};
+    at::Tensor expert_sums =
+        {};  // ExpertBalance::sums() over all ranks, on the host, of a model with experts
     bool finite() const;
 };
 
@@ -65,7 +68,8 @@ struct StepResult {
     bool skipped = false;  // loss or norm not finite or above its limit: weights and states are unchanged
     /// Name and gradient norm, before clipping, of each of model::unit_names, if StepOptions asks for them.
     std::vector<std::pair<std::string, double>> unit_grad_norms = {};
-    std::optional<Scores> scores = {};  // if StepOptions clips them
+    std::optional<Scores> scores = {};                 // if StepOptions clips them
+    std::optional<model::ExpertFigures> experts = {};  // of a model with experts
     bool finite() const { return std::isfinite(loss) && std::isfinite(grad_norm); }
 };
 
@@ -83,6 +87,7 @@ struct StepOptions {
     std::vector<ParameterGroup> groups = {};  // the first counts that a parameter's name has a part of
     bool unit_grad_norms = false;
     std::optional<double> qk_clip = {};  // the threshold; none: no QK-clip
+    BalanceOptions balance = {};         // of experts
     AdamWOptions adamw = {};
     /// Each parameter goes to the first that takes it, and to AdamW if none does.
     std::vector<OptimizerChoice> optimizers = {};
@@ -106,6 +111,8 @@ class Step {
     /// The optimizers' states, by the numbers of ParallelModel::parameters(), and the number of updates done.
     /// Together with the weights they are all that the next update depends on.
     const std::vector<State>& states() const { return states_; }
+    /// What the next step depends on, too, if the step loss of experts is on: ExpertBalance::loads().
+    at::Tensor expert_loads() const { return balance_ ? balance_->loads() : at::Tensor(); }
     int64_t num_updates() const { return num_updates_; }
     void set_num_updates(int64_t number) { num_updates_ = number; }
     const parallel::Executor& executor() const { return executor_; }
@@ -120,6 +127,7 @@ class Step {
     StepOptions options_;
     std::vector<std::unique_ptr<Optimizer>> optimizers_;
     std::optional<QkClip> qk_clip_;
+    std::optional<ExpertBalance> balance_;
     std::vector<State> states_;
     int64_t num_updates_ = 0;
 };

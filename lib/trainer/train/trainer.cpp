@@ -152,6 +152,7 @@ struct Trainer::Parts {
         : placement(place_parameters(options, mesh.shape())),
           program(make_program(options, mesh, placement)) {
         open_groups(options.step.optimizers, placement, mesh);
+        if (options.spec.experts) ExpertBalance::open_groups(options.step.balance, mesh);
     }
 
     parallel::ModelPlacement placement;
