@@ -285,6 +285,27 @@ TEST(TrainerOptions, ImbalanceIsForModelsWithExperts) {
     EXPECT_EQ(options_of(config).model.planned_imbalance, 1.5);
 }
 
+TEST(TrainerOptions, BalancingIsForModelsWithExperts) {
+    JobConfig config;
+    config.moe.z_loss = 0.001;
+    EXPECT_ERROR(options_of(config), UserError, "[moe] balances experts, but the model llama3 has none",
+                 "remove the keys", "mixtral");
+    config.model.name = "mixtral";
+    config.model.flavor = "8x7B";
+    config.moe = {.bias_update_rate = 0.1, .sequence_loss = 0.2, .step_loss = 0.3, .z_loss = 0.4};
+    const train::BalanceOptions balance = options_of(config).step.balance;
+    EXPECT_EQ(balance.bias_update_rate, 0.1);
+    EXPECT_EQ(balance.sequence_loss, 0.2);
+    EXPECT_EQ(balance.step_loss, 0.3);
+    EXPECT_EQ(balance.z_loss, 0.4);
+    EXPECT_FALSE(balance.force_balance);
+    config.moe = {.force_balance = true};
+    EXPECT_TRUE(options_of(config).step.balance.force_balance);
+    config.moe.bias_update_rate = 0.1;
+    EXPECT_ERROR(options_of(config), UserError,
+                 "moe.bias_update_rate = 0.1, but with moe.force_balance experts take turns", "remove one");
+}
+
 TEST(TrainerOptions, NumberTypes) {
     JobConfig config;
     EXPECT_EQ(options_of(config).model.precision.master, at::kFloat);

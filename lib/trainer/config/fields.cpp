@@ -230,8 +230,19 @@ std::vector<Section> make_schema() {
                  within(0, std::numeric_limits<int>::max()),
                  "Layers of each stage, or of every stage (one number); empty: equal, adjusted by the two "
                  "keys above.")}),
-        section("moe", &JobConfig::moe, "experts",
-                {key("planned_imbalance", &Moe::planned_imbalance, at_least(1),
+        section("moe", &JobConfig::moe, "experts, and how they are balanced (configs/EXPERTS.md)",
+                {key("bias_update_rate", &Moe::bias_update_rate, at_least(0),
+                     "After each update the bias of an expert in the choice moves by this towards the mean load "
+                     "(0.001)."),
+                 key("sequence_loss", &Moe::sequence_loss, at_least(0),
+                     "Coefficient of the loss of unequal loads within each sequence, such as 0.0001."),
+                 key("step_loss", &Moe::step_loss, at_least(0),
+                     "Coefficient of the loss of loads unequal in the last step over the whole job, such as 0.001."),
+                 key("z_loss", &Moe::z_loss, at_least(0),
+                     "Coefficient of the mean square of the log-sum-exp of a router's logits, such as 0.001."),
+                 key("force_balance", &Moe::force_balance, any(),
+                     "For benchmarks: experts take turns, whatever the router says. Every line of the log says so."),
+                 key("planned_imbalance", &Moe::planned_imbalance, at_least(1),
                      "Plans: tokens at the experts of the fullest rank, over an equal share. Runs do not use "
                      "it.")}),
         section(

@@ -161,6 +161,12 @@ struct Parallelism {
 
 // Only for models with experts; of other models, setup refuses values that are not the defaults.
 struct Moe {
+    // The balance of experts; 0 turns a part off.
+    double bias_update_rate = 0;
+    double sequence_loss = 0;
+    double step_loss = 0;
+    double z_loss = 0;
+    bool force_balance = false;
     double planned_imbalance = 1.2;
     bool operator==(const Moe&) const = default;
 };

@@ -95,11 +95,31 @@ std::optional<double> qk_clip(const config::Optimizer& optimizer, const model::M
 }
 
 double planned_imbalance(const config::Moe& moe, const model::ModelSpec& spec) {
-    if (!spec.experts && moe != config::Moe()) {
+    if (!spec.experts && moe.planned_imbalance != config::Moe().planned_imbalance) {
         throw UserError("moe.planned_imbalance = {:g}, but {} has no experts; remove the key",
                         moe.planned_imbalance, spec.name);
     }
     return moe.planned_imbalance;
+}
+
+train::BalanceOptions balance_options(const config::Moe& moe, const model::ModelSpec& spec) {
+    if (!spec.experts && moe != config::Moe{}) {
+        throw UserError(
+            "[moe] balances experts, but the model {} has none; remove the keys of that section, or choose a model "
+            "with experts, such as mixtral or qwen3_moe",
+            spec.name);
+    }
+    if (moe.force_balance && moe.bias_update_rate != 0) {
+        throw UserError(
+            "moe.bias_update_rate = {:g}, but with moe.force_balance experts take turns, whatever their biases; "
+            "remove one of the keys",
+            moe.bias_update_rate);
+    }
+    return {.bias_update_rate = moe.bias_update_rate,
+            .sequence_loss = moe.sequence_loss,
+            .step_loss = moe.step_loss,
+            .z_loss = moe.z_loss,
+            .force_balance = moe.force_balance};
 }
 
 parallel::Precision precision(const config::Training& training) {
@@ -279,6 +299,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
     const auto clip = qk_clip(optimizer, spec);
     const double imbalance = planned_imbalance(config.moe, spec);
     const bool graphs = uses_graphs(config, {.has_experts = spec.experts.has_value()});
+    const auto balance = balance_options(config.moe, spec);
     auto makers = optimizers(config);
     train::TrainerOptions options{
         .spec = spec,
@@ -309,6 +330,7 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
             .groups = std::move(groups),
             .unit_grad_norms = config.metrics.layer_grad_norms,
             .qk_clip = clip,
+            .balance = balance,
             .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optional_type(optimizer.state_dtype)},
             .optimizers = std::move(makers)}};
     check_product_casts(config, options, mesh);
