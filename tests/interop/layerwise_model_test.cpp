@@ -6,10 +6,12 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "expect_error.h"
+#include "interop/convert.h"
 #include "interop/memory_source.h"
 #include "observe/memory.h"
 #include "ops/ops_context.h"
@@ -74,6 +76,47 @@ TEST(Longrope, IsTheSameInEveryBatch) {
     };
     EXPECT_TRUE(identical(streams(scaled, 10), streams(plain, 10)));
     EXPECT_FALSE(identical(streams(scaled, 11), streams(plain, 11)));
+}
+
+// A bias is of the choice: one that all experts of a layer have in common changes nothing.
+TEST(RouterBias, IsReadWithItsLayerIfItIsThere) {
+    const ops::OpsContext context;
+    const model::ModelSpec spec = Reference("mixtral").spec();
+    MemorySource source(spec, /*seed=*/1);
+    const auto streams = [&] {
+        const at::Tensor tokens = at::arange(24).remainder(spec.vocab_size);
+        const model::Batch batch{.tokens = tokens, .targets = tokens, .num_sequences = 2, .seq_len = 12};
+        return after_blocks(LayerwiseModel(source, spec, at::kFloat), {&batch, 1})[0];
+    };
+    const at::Tensor without = streams(), bias = at::ones({spec.experts->router.num_experts}, at::kFloat);
+    source.set("model/layers.0.moe.router.bias", bias);
+    EXPECT_TRUE(identical(streams(), without));
+    bias[0] += 5;
+    EXPECT_FALSE(identical(streams(), without));
+    source.set("model/layers.0.moe.router.bias", at::ones({3}));
+    EXPECT_ERROR(streams(), UserError, "layers.0.moe.router.bias has shape [3]");
+}
+
+TEST(RouterBias, HasNoPlaceInHuggingFacesMixtral) {
+    const std::string name = "model/layers.0.moe.router.bias";
+    const model::ModelSpec spec = Reference("mixtral").spec();
+    const at::Tensor bias = at::zeros({spec.experts->router.num_experts}, at::kFloat);
+    auto tensors = std::make_unique<MemorySource>(spec, /*seed=*/1);
+    tensors->set(name, bias);
+    ModelSource source;
+    source.spec = spec;
+    source.tensors = std::move(tensors);
+    const auto type_of_bias = [&](const ConvertOptions& options) -> std::optional<ElementType> {
+        for (const TensorConversion& each : plan(source, options))
+            if (each.to.name == name) return each.to.type;
+        return {};
+    };
+    EXPECT_EQ(type_of_bias({.to = Form::HuggingFace}), std::nullopt);
+    EXPECT_EQ(type_of_bias({.to = Form::Full, .type = ElementType::BFloat16}), ElementType::Float32);
+    bias[2] = 0.001;
+    EXPECT_EQ(type_of_bias({.to = Form::Full}), ElementType::Float32);
+    EXPECT_ERROR(plan(source, {.to = Form::HuggingFace}), UserError, name + " has biases in the choice",
+                 "mixtral has no place", "this program's formats");
 }
 
 TEST_P(AgainstTransformers, LogProbabilitiesAndGreedyChoices) {

@@ -182,7 +182,11 @@ TEST_F(Loads, OfSparseModelsGoBetweenMeshes) {
         {"EP inner of 4 and of 2", {8, {"fsdp8_ep4", {.expert = 4}}}, {4, {"fsdp4_ep2", {.expert = 2}}}}};
     static_assert(std::size(pairs) == 12);
     const auto options = [](const Case& on) -> TinyRunOptions {
-        return {.layout = on.layout, .lr = 0.01, .optimizers = {train::muon({})}, .spec = sparse_spec()};
+        return {.layout = on.layout,
+                .lr = 0.01,
+                .optimizers = {train::muon({})},
+                .balance = {.bias_update_rate = 0.02, .step_loss = 1},
+                .spec = sparse_spec()};
     };
     for (const auto& [name, one, other] : pairs) {
         for (const auto& [from, to] : {std::pair(one, other), std::pair(other, one)}) {

@@ -51,7 +51,14 @@ train::StepResult SavedRun::step() {
     return result;
 }
 
-WholeState whole_state(TinyRun& run) { return {run.weights(), run.states()}; }
+WholeState whole_state(TinyRun& run) {
+    WholeState state{run.weights(), run.states()};
+    const at::Tensor biases = run.trainer().model().router_biases(),
+                     loads = run.trainer().step().expert_loads();
+    if (biases.defined()) state.weights["biases of experts"] = biases.to(at::kDouble).clone();
+    if (loads.defined()) state.states["loads of experts"] = loads.to(at::kDouble).clone();
+    return state;
+}
 
 void expect_equal(const WholeState& found, const WholeState& expected) {
     const auto compare = [](const char* what, const NamedTensors& a, const NamedTensors& b) {

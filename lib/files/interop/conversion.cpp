@@ -19,6 +19,7 @@
 #include "h5/dataset.h"
 #include "interop/element_conversion.h"
 #include "interop/names.h"
+#include "model/units.h"
 
 namespace argosy::interop {
 namespace {
@@ -172,7 +173,7 @@ std::vector<TensorConversion> plan_conversions(const ModelSource& source, Conten
     for (const TensorInfo& tensor : source.tensors->tensors()) {
         if (content == Content::ModelOnly && !is_weight(tensor)) continue;
         TensorConversion& conversion = conversions.emplace_back(&tensor, tensor);
-        if (type && is_weight(tensor)) conversion.to.type = *type;
+        if (type && is_weight(tensor) && !model::is_router_bias(tensor.name)) conversion.to.type = *type;
     }
     return conversions;
 }

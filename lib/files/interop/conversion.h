@@ -52,7 +52,8 @@ struct TensorConversion {
 enum class Content { Everything, ModelOnly };
 
 /// The conversions of all tensors, or of the weights alone. If `type` is given, weights are converted to
-/// `type`; the optimizer's state keeps its types. The pointers in the result point into `source`.
+/// `type`; the optimizer's state and the biases of experts keep their types. The pointers in the result point
+/// into `source`.
 std::vector<TensorConversion> plan_conversions(const ModelSource& source, Content content,
                                                std::optional<ElementType> type);
 

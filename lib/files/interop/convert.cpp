@@ -8,11 +8,13 @@
 #include <mutex>
 #include <set>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "h5/dataset.h"
 #include "interop/conversion_folder.h"
 #include "interop/names.h"
 #include "interop/target.h"
+#include "model/units.h"
 
 namespace argosy::interop {
 namespace {
@@ -130,11 +132,34 @@ std::vector<std::string> description_differences(const ModelSource& source, cons
     return found;
 }
 
+/// Throws UserError if an expert has a bias: Hugging Face's model would choose others.
+void refuse_router_biases(const ModelSource& source) {
+    for (const TensorInfo& tensor : source.tensors->tensors()) {
+        if (!model::is_router_bias(tensor.name) || !tensor.name.starts_with(kModelPrefix)) continue;
+        std::vector<std::byte> bytes(tensor.num_bytes());
+        source.tensors->read(tensor, layout::whole(tensor.shape), bytes);
+        if (std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; })) continue;
+        throw UserError(
+            "{}: {} has biases in the choice of experts (moe.bias_update_rate), for which {} has no place in "
+            "Hugging "
+            "Face's format: the export would be another model. Keep it in this program's formats, which eval "
+            "reads",
+            source.path.string(), tensor.name, source.spec.name);
+    }
+}
+
 }  // namespace
 
 std::vector<TensorConversion> plan(const ModelSource& source, const ConvertOptions& options) {
-    const bool model_only = options.to == Form::HuggingFace || options.content == Content::ModelOnly;
-    return plan_conversions(source, model_only ? Content::ModelOnly : Content::Everything, options.type);
+    const bool exports = options.to == Form::HuggingFace;
+    const bool model_only = exports || options.content == Content::ModelOnly;
+    std::vector<TensorConversion> conversions =
+        plan_conversions(source, model_only ? Content::ModelOnly : Content::Everything, options.type);
+    if (!exports) return conversions;
+    refuse_router_biases(source);
+    std::erase_if(conversions,
+                  [](const TensorConversion& each) { return model::is_router_bias(each.to.name); });
+    return conversions;
 }
 
 std::filesystem::path convert(const ModelSource& source, const std::vector<TensorConversion>& conversions,

@@ -26,10 +26,9 @@ void read_into(const checkpoint::TensorSource& source, const checkpoint::TensorI
     source.read(tensor, slab, {static_cast<std::byte*>(out.mutable_data_ptr()), out.nbytes()});
 }
 
-/// Reads a parameter into host memory and converts it.
-at::Tensor read_converted(const checkpoint::TensorSource& source, const layout::ParamSpec& parameter,
+/// Reads a tensor into host memory and converts it.
+at::Tensor read_converted(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& tensor,
                           at::ScalarType type) {
-    const checkpoint::TensorInfo& tensor = source.at(kModelPrefix + parameter.name);
     const at::Tensor out = at::empty(tensor.shape, type);
     const at::ScalarType stored = gpu::scalar_type(tensor.type).value();
     if (stored == type) {
@@ -65,8 +64,12 @@ model::Weights LayerwiseModel::read_unit(int64_t unit) const {
     model::Weights weights;
     const at::ScalarType type = c10::typeMetaToScalarType(options_.dtype());
     for (const model::Parameter& parameter : units_[unit])
-        weights.tensors.push_back(read_converted(source_, parameter.spec, type));
+        weights.tensors.push_back(
+            read_converted(source_, source_.at(kModelPrefix + parameter.spec.name), type));
     for (at::Tensor& weight : weights.tensors) weight = weight.to(options_.device());
+    if (const auto* bias = find_router_bias(source_, spec_, /*layer=*/unit - 1))
+        weights.router_bias =
+            read_converted(source_, *bias, ops::accumulation_type(type)).to(options_.device());
     return weights;
 }
 

@@ -244,6 +244,12 @@ std::vector<TensorInfo> zero_tensors(const model::ModelSpec& spec) {
     return tensors;
 }
 
+const TensorInfo* find_router_bias(const TensorSource& source, const model::ModelSpec& spec, int64_t layer) {
+    const auto biases = model::router_biases(spec);
+    const auto bias = biases.find(layer);
+    return bias == biases.end() ? nullptr : source.find(kModelPrefix + bias->second.name);
+}
+
 void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec) {
     auto there = by_name(checkpoint);
     std::erase_if(there, [](const auto& entry) { return !entry.first.starts_with(kModelPrefix); });
@@ -254,6 +260,12 @@ void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec)
             return HuggingFacePlace{.names = {kModelPrefix + parameter.name}, .shape = parameter.shape};
         },
         faults);
+    for (const auto& [layer, bias] : model::router_biases(spec)) {
+        const auto found = there.find(kModelPrefix + bias.name);
+        if (found == there.end()) continue;
+        check_tensor(*found->second, bias.shape, faults);
+        there.erase(found);
+    }
     for (const auto& [name, tensor] : there) faults.add(shown(name) + " is not a tensor of the model");
     faults.check(checkpoint.place(), spec);
 }

@@ -31,6 +31,10 @@ HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const mo
 /// this program does not have. All their elements are 0.
 std::vector<checkpoint::TensorInfo> zero_tensors(const model::ModelSpec& spec);
 
+/// The tensor of a layer's biases of experts (model::router_biases); null if the source has none.
+const checkpoint::TensorInfo* find_router_bias(const checkpoint::TensorSource& source,
+                                               const model::ModelSpec& spec, int64_t layer);
+
 /// UserError, listing the tensors, if weights of a checkpoint are missing, unexpected, or of other shapes
 /// than the model's.
 void check_weights(const checkpoint::TensorSource& checkpoint, const model::ModelSpec& spec);

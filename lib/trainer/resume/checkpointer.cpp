@@ -21,6 +21,7 @@
 #include "comm/values.h"
 #include "config/print.h"
 #include "interop/model_source.h"
+#include "model/units.h"
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
 #include "setup/number_types.h"
@@ -149,7 +150,8 @@ checkpoint::SavePlan Checkpointer::plan_of(bool model_only) const {
     const auto& type = options_->checkpoint.export_dtype;
     if (!model_only) tensors.insert(tensors.end(), states_.begin(), states_.end());
     for (checkpoint::CutTensor& tensor : tensors)
-        if (model_only && type) tensor.info.type = setup::element_type(*type);
+        if (model_only && type && !model::is_router_bias(tensor.info.name))
+            tensor.info.type = setup::element_type(*type);
     return save_plan(std::move(tensors), state_.mesh());
 }
 
@@ -294,6 +296,13 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
                            .mesh = mesh.name(),
                            .model = model::hugging_face_config(saved),
                            .config = config::print_toml(config)};
+    if (config.checkpoint.last_save_in_hf && config.moe.bias_update_rate != 0) {
+        throw UserError(
+            "checkpoint.last_save_in_hf = true, but {} has no place in Hugging Face's format for the biases "
+            "that "
+            "moe.bias_update_rate = {:g} makes; remove one of the keys",
+            spec.name, config.moe.bias_update_rate);
+    }
     options.assets = interop::assets_in(config.model.hf_assets_path);
     if (options.assets.empty()) options.assets = start.assets;
     return options;

@@ -86,6 +86,7 @@ std::string change_of_warmup(int64_t warmup_steps, const Scalars& then) {
 }
 
 void check(const TensorSource& source, const HeldSlab& held) {
+    if (held.if_missing && source.find(held.tensor.name) == nullptr) return;
     if (held.tensor.name.starts_with("optimizer/") && source.find(held.tensor.name) == nullptr) {
         throw UserError(
             "{} lacks {}: it was saved with another optimizer; set optimizer.name to that one, or set "
@@ -224,7 +225,10 @@ void load_slabs(const TensorSource& source, std::span<const HeldSlab> slabs) {
     const c10::InferenceMode guard;  // the thread that made the tensors was in inference mode, too
     check_tensors(source, slabs);
     std::map<std::string, const HeldSlab*> by_name;
-    for (const HeldSlab& held : slabs) by_name[held.tensor.name] = &held;
+    for (const HeldSlab& held : slabs) {
+        by_name[held.tensor.name] = &held;
+        if (held.if_missing) at::Tensor(held.elements).fill_(*held.if_missing);
+    }
     for (const TensorInfo& stored : source.tensors()) {
         const auto held = by_name.find(stored.name);
         if (held != by_name.end()) load(source, stored, *held->second);
@@ -234,10 +238,10 @@ void load_slabs(const TensorSource& source, std::span<const HeldSlab> slabs) {
 std::string conversions(const TensorSource& source, std::span<const HeldSlab> slabs) {
     std::set<std::string> kinds;
     for (const HeldSlab& held : slabs) {
-        const TensorInfo& stored = source.at(held.tensor.name);
-        if (stored.type == held.tensor.type) continue;
+        const TensorInfo* stored = source.find(held.tensor.name);
+        if (stored == nullptr || stored->type == held.tensor.type) continue;
         const std::string what = held.tensor.name.substr(0, held.tensor.name.find('/'));
-        kinds.insert(fmt::format("{}: {} becomes {}", what, stored.type_name(), held.tensor.type_name()));
+        kinds.insert(fmt::format("{}: {} becomes {}", what, stored->type_name(), held.tensor.type_name()));
     }
     return fmt::format("{}", fmt::join(kinds, ", "));
 }

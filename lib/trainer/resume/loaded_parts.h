@@ -57,8 +57,8 @@ void log_differences(const config::JobConfig& config, const layout::MeshShape& m
 // The following functions fill this rank's slabs of weights and optimizer states from a source of whole
 // tensors (a checkpoint or a Hugging Face folder). They read only the bytes of the slabs.
 
-/// Throws UserError if a tensor is missing, has another shape, or has a type that no weight can have. Reads
-/// no elements.
+/// Throws UserError if a tensor is missing (unless HeldSlab::if_missing says what it is), has another shape,
+/// or has a type that no weight can have. Reads no elements.
 void check_tensors(const checkpoint::TensorSource& source, std::span<const HeldSlab> slabs);
 
 /// Reads the slabs in the source's order. Elements stored in another type are rounded to the nearest value. A

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "base/json_field.h"
 #include "base/strict_json.h"
 #include "gpu/element_type.h"
+#include "model/units.h"
 #include "resume/save_plan.h"
 
 namespace argosy::resume {
@@ -82,6 +84,33 @@ HeldSlab held_slab(const std::string& name, const parallel::ShardedParameter& pa
     return {{info, parameter.slab()}, parameter.own_rows(tensor)};
 }
 
+/// A slab of each bias of experts, of a tensor with a row for each layer of the model. All ranks have all of
+/// them.
+std::vector<HeldSlab> slabs_of_experts(const std::string& prefix, const model::ModelSpec& spec,
+                                       const at::Tensor& of_layers, double if_missing) {
+    std::vector<HeldSlab> slabs;
+    for (const auto& [layer, bias] : model::router_biases(spec)) {
+        const checkpoint::TensorInfo info{prefix + bias.name,
+                                          gpu::element_type(of_layers.scalar_type()).value(), bias.shape};
+        slabs.push_back({{info, layout::whole(bias.shape)}, of_layers[layer], if_missing});
+    }
+    return slabs;
+}
+
+/// Adds cuts of tensors that every rank has whole: one rank writes each.
+void add_whole(std::span<const HeldSlab> slabs, const layout::MeshShape& mesh,
+               std::vector<checkpoint::CutTensor>& cuts) {
+    layout::ParamSpec spec;
+    spec.pipeline_ranks.clear();
+    for (int rank = 0; rank < mesh.degree(layout::Axis::Pipeline); ++rank)
+        spec.pipeline_ranks.push_back(rank);
+    for (const HeldSlab& slab : slabs) {
+        spec.name = slab.tensor.name;
+        spec.shape = slab.tensor.shape;
+        cuts.push_back(cut_tensor(slab.tensor, spec, mesh));
+    }
+}
+
 }  // namespace
 
 std::string weight_name(const std::string& parameter) { return "model/" + parameter; }
@@ -90,6 +119,9 @@ HeldWeights::HeldWeights(parallel::ParallelModel& model) : model_(model) {
     for (const auto& parameter : model.parameters()) {
         slabs_.push_back(held_slab(weight_name(parameter->spec().name), *parameter, parameter->master()));
     }
+    const auto biases =
+        slabs_of_experts(weight_name(""), model.spec(), model.router_biases(), /*if_missing=*/0);
+    slabs_.insert(slabs_.end(), biases.begin(), biases.end());
 }
 
 void HeldWeights::changed() {
@@ -108,11 +140,17 @@ RunState::RunState(train::Trainer& trainer, const comm::Mesh& mesh, train::Updat
     const auto& parameters = trainer.model().parameters();
     for (size_t i = 0; i < parameters.size(); ++i)
         cut_weights_.push_back(cut_tensor(weights_.slabs()[i].tensor, parameters[i]->spec(), mesh.shape()));
+    add_whole(std::span(weights_.slabs()).subspan(parameters.size()), mesh.shape(), cut_weights_);
     for (const auto& [name, number, tensor] : trainer.step().states()) {
         const parallel::ShardedParameter& parameter = *parameters[number];
         states_.push_back(
             held_slab(fmt::format("optimizer/{}/{}", name, parameter.spec().name), parameter, tensor));
         cut_states_.push_back(cut_tensor(states_.back().tensor, parameter.spec(), mesh.shape()));
+    }
+    if (const at::Tensor loads = trainer.step().expert_loads(); loads.defined()) {
+        const auto slabs = slabs_of_experts("optimizer/load/", spec(), loads, /*if_missing=*/1);
+        add_whole(slabs, mesh.shape(), cut_states_);
+        states_.insert(states_.end(), slabs.begin(), slabs.end());
     }
 }
 

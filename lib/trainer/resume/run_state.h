@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,10 +42,13 @@ Scalars parse_scalars(const std::string& text, const std::string& place);
 /// A slab of a tensor, and its elements in this rank's memory.
 struct HeldSlab : checkpoint::TensorSlab {
     at::Tensor elements;  // contiguous, of the slab's size
+    /// What the elements become where a source lacks the tensor; none: it must have it.
+    std::optional<double> if_missing = {};
 };
 
 /// This rank's slabs of a model's weights: "model/<parameter>", with the type that the weights have in
-/// memory. For training these are the weights that the optimizer updates.
+/// memory, and after them the biases of experts (model::router_biases), whole. For training these are the
+/// weights that the optimizer updates.
 class HeldWeights {
   public:
     /// REQUIRES: the model outlives this object.
@@ -74,7 +78,8 @@ class RunState {
     const model::ModelSpec& spec() const { return weights_.spec(); }
     HeldWeights& weights() { return weights_; }
     const HeldWeights& weights() const { return weights_; }
-    /// The optimizers' states: "optimizer/<state>/<parameter>".
+    /// The optimizers' states: "optimizer/<state>/<parameter>"; of the step loss of experts the loads,
+    /// "optimizer/load/<bias>".
     const std::vector<HeldSlab>& states() const { return states_; }
     /// How a save cuts the tensors of weights() and states(). A state is cut as its parameter.
     const std::vector<checkpoint::CutTensor>& cut_weights() const { return cut_weights_; }
