@@ -33,7 +33,8 @@ std::set<std::string> names_of_options() {
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
     [[maybe_unused]] const auto& [rotation, balance] = context;
     [[maybe_unused]] const auto& [max_norm, weight_decay, decay_all_parameters, groups, unit_grad_norms,
-                                  qk_clip, adamw, optimizers] = step;
+                                  qk_clip, experts, adamw, optimizers] = step;
+    [[maybe_unused]] const auto& [bias_update_rate, sequence_loss, step_loss, z_loss, force_balance] = experts;
     [[maybe_unused]] const auto& [beta1, beta2, eps, moments, adamw_seed] = adamw;
     return {"spec",
             "master",
@@ -69,6 +70,11 @@ std::set<std::string> names_of_options() {
             "score_threshold",
             "planned_imbalance",
             "qk_clip",
+            "bias_update_rate",
+            "sequence_loss",
+            "step_loss",
+            "z_loss",
+            "force_balance",
             "beta1",
             "beta2",
             "eps",
@@ -104,6 +110,10 @@ struct Flip {
 
 constexpr layout::MeshShape kOne{{1, 1, 1, 1, 1}}, kPipeline{{2, 1, 1, 1, 1}}, kShard{{1, 1, 2, 1, 1}},
     kContext{{1, 1, 1, 2, 1}}, kTensor{{1, 1, 1, 1, 2}};
+
+void give_experts(TrainerOptions& options) {
+    options.spec.experts = {.router = {.num_experts = 4, .top_k = 2}, .hidden_dim = 24};
+}
 
 TrainerOptions base(const Flip& flip) {
     TrainerOptions options{
@@ -177,9 +187,13 @@ std::vector<Flip> flips() {
          kArithmetic},
         {"unit_grad_norms", kShard, [](auto& o) { o.step.unit_grad_norms = true; }},
         {"score_threshold", kOne, [](auto& o) { o.model.score_threshold = 100; }},
-        {"planned_imbalance", layout::resolve({.shard = 2, .expert = 2}, 2),
-         [](auto& o) { o.model.planned_imbalance = 1.5; }, "",
-         [](auto& o) { o.spec.experts = {.router = {.num_experts = 4, .top_k = 2}, .hidden_dim = 24}; }},
+        {"planned_imbalance", layout::resolve({.shard = 2, .expert = 2, .num_experts = 4}, 2),
+         [](auto& o) { o.model.planned_imbalance = 1.5; }, "", give_experts},
+        {"bias_update_rate", kOne, [](auto& o) { o.step.balance.bias_update_rate = 0.1; }, "", give_experts},
+        {"sequence_loss", kTensor, [](auto& o) { o.step.balance.sequence_loss = 0.1; }, "", give_experts},
+        {"step_loss", kTensor, [](auto& o) { o.step.balance.step_loss = 0.1; }, "", give_experts},
+        {"z_loss", kTensor, [](auto& o) { o.step.balance.z_loss = 0.1; }, "", give_experts},
+        {"force_balance", kOne, [](auto& o) { o.step.balance.force_balance = true; }, "", give_experts},
         {"qk_clip", kShard, [](auto& o) { o.step.qk_clip = 100; }},
         {"beta1", kOne, [](auto& o) { o.step.adamw.beta1 = 0.5; }, kArithmetic},
         {"beta2", kOne, [](auto& o) { o.step.adamw.beta2 = 0.5; }, kArithmetic},
