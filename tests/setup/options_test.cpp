@@ -280,7 +280,7 @@ TEST(TrainerOptions, QkClipIsForModelsWithoutQkNorm) {
 TEST(TrainerOptions, ImbalanceIsForModelsWithExperts) {
     JobConfig config;
     config.moe.planned_imbalance = 1.5;
-    EXPECT_ERROR(options_of(config), UserError, "moe.planned_imbalance = 1.5, but llama3 has no experts");
+    EXPECT_ERROR(options_of(config), UserError, "[moe] is for experts, but the model llama3 has none");
     config.model.name = "qwen3_moe";
     EXPECT_EQ(options_of(config).model.planned_imbalance, 1.5);
 }
@@ -288,7 +288,7 @@ TEST(TrainerOptions, ImbalanceIsForModelsWithExperts) {
 TEST(TrainerOptions, BalancingIsForModelsWithExperts) {
     JobConfig config;
     config.moe.z_loss = 0.001;
-    EXPECT_ERROR(options_of(config), UserError, "[moe] balances experts, but the model llama3 has none",
+    EXPECT_ERROR(options_of(config), UserError, "[moe] is for experts, but the model llama3 has none",
                  "remove the keys", "mixtral");
     config.model.name = "mixtral";
     config.model.flavor = "8x7B";

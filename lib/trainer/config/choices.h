@@ -93,4 +93,11 @@ constexpr std::string_view name_of(Choice choice) {
     return names_of(choice)[static_cast<std::size_t>(choice)];
 }
 
+/// The value of another room for a value of a key: `values` are in the order of the key's.
+template <class Choice, class Value, std::size_t N>
+Value one_of(Choice choice, const Value (&values)[N]) {
+    static_assert(N == names_of(Choice{}).size());
+    return values[static_cast<std::size_t>(choice)];
+}
+
 }  // namespace argosy::config

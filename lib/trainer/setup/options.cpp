@@ -16,23 +16,16 @@
 #include "setup/converters.h"
 #include "setup/graphs.h"
 #include "setup/number_types.h"
-#include "train/muon.h"
+#include "setup/step_options.h"
 
 namespace argosy::setup {
 namespace {
-
-/// The value of another room for a value of a key: `values` are in the order of the key's.
-template <class Choice, class Value, size_t N>
-Value one_of(Choice choice, const Value (&values)[N]) {
-    static_assert(N == names_of(Choice{}).size());
-    return values[static_cast<size_t>(choice)];
-}
 
 /// The default for a pipeline keeps weights gathered; otherwise each microbatch would gather them again.
 parallel::Reshard reshard(const config::Parallelism& parallelism) {
     using enum parallel::Reshard;
     const auto usual = parallelism.pipeline_parallel_degree > 1 ? Never : EveryPass;
-    return one_of(parallelism.fsdp_reshard_after_forward, {usual, EveryPass, Never});
+    return config::one_of(parallelism.fsdp_reshard_after_forward, {usual, EveryPass, Never});
 }
 
 parallel::ContextOptions context_options(const config::Parallelism& parallelism) {
@@ -40,86 +33,6 @@ parallel::ContextOptions context_options(const config::Parallelism& parallelism)
     const bool at_once = parallelism.context_parallel_rotate_method == config::RotateMethod::AllGather;
     return {.rotation = at_once ? Rotation::AllGather : Rotation::Ring,
             .balance = parallelism.context_parallel_load_balancer};
-}
-
-/// Throws UserError if a group has no parameter.
-std::vector<train::ParameterGroup> groups_of(const config::Optimizer& optimizer,
-                                             const model::ModelSpec& spec) {
-    std::vector<train::ParameterGroup> groups;
-    for (const auto& [part, lr_factor, weight_decay] : optimizer.groups) {
-        const auto has_part = [&](const layout::ParamSpec& parameter) {
-            return parameter.name.find(part) != std::string::npos;
-        };
-        const std::vector<layout::ParamSpec> parameters = model::model_parameters(spec);
-        if (std::ranges::none_of(parameters, has_part)) {
-            throw UserError(
-                "optimizer.groups has the part {}, which is in no parameter's name; the first names are {}, "
-                "{} and {}",
-                part, parameters[0].name, parameters[1].name, parameters[2].name);
-        }
-        groups.push_back({part, lr_factor, weight_decay});
-    }
-    return groups;
-}
-
-std::optional<at::ScalarType> optional_type(const std::optional<config::Precision>& type) {
-    if (!type) return std::nullopt;
-    return scalar_type(*type);
-}
-
-/// The optimizers that take parameters before AdamW does.
-std::vector<train::OptimizerChoice> optimizers(const config::JobConfig& config) {
-    using enum train::MuonOptions::AdjustLr;
-    const config::Optimizer& optimizer = config.optimizer;
-    if (optimizer.name != config::OptimizerName::Muon) return {};
-    return {train::muon({.momentum = optimizer.muon_momentum,
-                         .nesterov = optimizer.muon_nesterov,
-                         .ns_steps = static_cast<int>(optimizer.muon_ns_steps),
-                         .adjust_lr = one_of(optimizer.muon_adjust_lr, {MatchRmsAdamW, Original, Spectral}),
-                         .by_head = optimizer.muon_split == config::MuonSplit::Head,
-                         .routers = optimizer.muon_routers,
-                         .ns_dtype = optional_type(optimizer.muon_ns_dtype),
-                         .state = optional_type(optimizer.state_dtype),
-                         .seed = static_cast<uint64_t>(config.debug.seed)})};
-}
-
-std::optional<double> qk_clip(const config::Optimizer& optimizer, const model::ModelSpec& spec) {
-    if (optimizer.qk_clip && spec.qk_norm != model::QkNorm::None) {
-        throw UserError(
-            "optimizer.qk_clip = {:g} shrinks wq and wk, but the norms of {}'s queries and keys undo that, "
-            "and "
-            "bound the scores; remove the key",
-            *optimizer.qk_clip, spec.name);
-    }
-    return optimizer.qk_clip;
-}
-
-double planned_imbalance(const config::Moe& moe, const model::ModelSpec& spec) {
-    if (!spec.experts && moe.planned_imbalance != config::Moe().planned_imbalance) {
-        throw UserError("moe.planned_imbalance = {:g}, but {} has no experts; remove the key",
-                        moe.planned_imbalance, spec.name);
-    }
-    return moe.planned_imbalance;
-}
-
-train::BalanceOptions balance_options(const config::Moe& moe, const model::ModelSpec& spec) {
-    if (!spec.experts && moe != config::Moe{}) {
-        throw UserError(
-            "[moe] balances experts, but the model {} has none; remove the keys of that section, or choose a model "
-            "with experts, such as mixtral or qwen3_moe",
-            spec.name);
-    }
-    if (moe.force_balance && moe.bias_update_rate != 0) {
-        throw UserError(
-            "moe.bias_update_rate = {:g}, but with moe.force_balance experts take turns, whatever their biases; "
-            "remove one of the keys",
-            moe.bias_update_rate);
-    }
-    return {.bias_update_rate = moe.bias_update_rate,
-            .sequence_loss = moe.sequence_loss,
-            .step_loss = moe.step_loss,
-            .z_loss = moe.z_loss,
-            .force_balance = moe.force_balance};
 }
 
 parallel::Precision precision(const config::Training& training) {
@@ -289,18 +202,14 @@ train::BatchSizes validation_batch_sizes(const config::JobConfig& config, const 
 train::TrainerOptions trainer_options(const config::JobConfig& config, const model::ModelSpec& spec,
                                       const layout::MeshShape& mesh) {
     const train::BatchSizes sizes = batch_sizes(config, mesh);
-    const auto& optimizer = config.optimizer;
     const parallel::RankActions own = own_schedule(config.parallelism);
-    // Calls that may throw come first: GCC 12 destroys members twice if the initialization of a later one throws.
+    // Calls that may throw come first: GCC 12 destroys members twice if the initialization of a later one
+    // throws.
     parallel::ProductCasts casts =
         product_casts(config, sizes.microbatch_size * sizes.seq_len / mesh.degree(layout::Axis::Context));
     auto layers = stage_layers(config.parallelism, own, spec.num_layers);
-    auto groups = groups_of(optimizer, spec);
-    const auto clip = qk_clip(optimizer, spec);
-    const double imbalance = planned_imbalance(config.moe, spec);
     const bool graphs = uses_graphs(config, {.has_experts = spec.experts.has_value()});
-    const auto balance = balance_options(config.moe, spec);
-    auto makers = optimizers(config);
+    train::StepOptions step = step_options(config, spec);
     train::TrainerOptions options{
         .spec = spec,
         .model = {.precision = precision(config.training),
@@ -312,27 +221,18 @@ train::TrainerOptions trainer_options(const config::JobConfig& config, const mod
                   .seq_len = sizes.seq_len,
                   .microbatch_size = sizes.microbatch_size,
                   .seed = static_cast<uint64_t>(config.debug.seed),
-                  .planned_imbalance = imbalance},
+                  .planned_imbalance = config.moe.planned_imbalance},
         .stage_layers = std::move(layers),
         .schedule = std::string(name_of(config.parallelism.pipeline_parallel_schedule)),
         .own_schedule = own,
         .own_schedule_path = config.parallelism.pipeline_parallel_schedule_csv,
         .reshard = reshard(config.parallelism),
-        .recompute =
-            one_of(config.activation_checkpoint.mode,
-                   {model::RecomputeMode::None, model::RecomputeMode::Selective, model::RecomputeMode::Full}),
+        .recompute = config::one_of(
+            config.activation_checkpoint.mode,
+            {model::RecomputeMode::None, model::RecomputeMode::Selective, model::RecomputeMode::Full}),
         .num_microbatches = sizes.num_microbatches,
         .executor = {.graphs = graphs},
-        .step = {
-            .max_norm = config.training.max_norm,
-            .weight_decay = optimizer.weight_decay,
-            .decay_all_parameters = optimizer.decay_all_parameters,
-            .groups = std::move(groups),
-            .unit_grad_norms = config.metrics.layer_grad_norms,
-            .qk_clip = clip,
-            .balance = balance,
-            .adamw = {optimizer.beta1, optimizer.beta2, optimizer.eps, optional_type(optimizer.state_dtype)},
-            .optimizers = std::move(makers)}};
+        .step = std::move(step)};
     check_product_casts(config, options, mesh);
     return options;
 }
@@ -361,13 +261,14 @@ train::UpdateGuardOptions update_guard_options(const config::JobConfig& config) 
 
 train::LrScheduleOptions lr_schedule_options(const config::JobConfig& config, int64_t final_step) {
     const auto& schedule = config.lr_scheduler;
-    return {.peak = config.optimizer.lr,
-            .warmup_steps = schedule.warmup_steps,
-            .total_steps = schedule.total_steps.value_or(final_step),
-            .decay_ratio = schedule.decay_ratio,
-            .shape = one_of(schedule.decay_type,
-                            {train::DecayShape::Linear, train::DecayShape::Cosine, train::DecayShape::Sqrt}),
-            .min_factor = schedule.min_lr_factor};
+    return {
+        .peak = config.optimizer.lr,
+        .warmup_steps = schedule.warmup_steps,
+        .total_steps = schedule.total_steps.value_or(final_step),
+        .decay_ratio = schedule.decay_ratio,
+        .shape = config::one_of(schedule.decay_type, {train::DecayShape::Linear, train::DecayShape::Cosine,
+                                                      train::DecayShape::Sqrt}),
+        .min_factor = schedule.min_lr_factor};
 }
 
 observe::MetricsOptions metrics_options(const config::JobConfig& config, int64_t final_step,
