@@ -89,7 +89,6 @@ model::ModelSpec tiny_spec(const std::string& name) {
 
 std::vector<std::byte> tensor_bytes(const TensorInfo& tensor) {
     std::vector<std::byte> bytes(tensor.num_bytes());
-    if (tensor.name.ends_with("e_score_correction_bias")) return bytes;  // zero
     const uint64_t key = name_key(tensor.name);
     for (size_t i = 0; i < bytes.size(); ++i) {
         const auto words = philox({static_cast<uint32_t>(i)},
@@ -108,6 +107,10 @@ std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType t
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
         tensors.push_back({kModelPrefix + parameter.name, type, parameter.shape});
     }
+    for (const auto& [layer, bias] : model::router_biases(spec)) {
+        if (has_router_biases(spec))
+            tensors.push_back({kModelPrefix + bias.name, ElementType::Float32, bias.shape});
+    }
     for (const char* mean : {"optimizer/first/", "optimizer/second/"}) {
         if (!optimizer) break;
         for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
@@ -124,7 +127,11 @@ std::vector<TensorInfo> hugging_face_tensors(const model::ModelSpec& spec, Eleme
         if (place.first_row > 0) continue;
         for (const std::string& name : place.names) tensors.push_back({name, type, place.shape});
     }
-    for (const TensorInfo& zero : zero_tensors(spec)) tensors.push_back(zero);
+    for (const auto& [layer, bias] : model::router_biases(spec)) {
+        if (!has_router_biases(spec)) continue;
+        const HuggingFacePlace place = hugging_face_place(bias, spec);
+        tensors.push_back({place.names[0], ElementType::Float32, place.shape});
+    }
     return tensors;
 }
 

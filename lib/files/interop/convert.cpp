@@ -155,7 +155,7 @@ std::vector<TensorConversion> plan(const ModelSource& source, const ConvertOptio
     const bool model_only = exports || options.content == Content::ModelOnly;
     std::vector<TensorConversion> conversions =
         plan_conversions(source, model_only ? Content::ModelOnly : Content::Everything, options.type);
-    if (!exports) return conversions;
+    if (!exports || has_router_biases(source.spec)) return conversions;
     refuse_router_biases(source);
     std::erase_if(conversions,
                   [](const TensorConversion& each) { return model::is_router_bias(each.to.name); });

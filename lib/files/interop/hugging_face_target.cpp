@@ -14,6 +14,7 @@
 #include "interop/names.h"
 #include "interop/safetensors.h"
 #include "interop/target.h"
+#include "model/units.h"
 
 namespace argosy::interop {
 namespace {
@@ -115,6 +116,20 @@ std::string config_text(const TargetOptions& options) {
     return config.dump(2) + "\n";
 }
 
+/// The biases of experts that the model's files have and the source has not: they are zero.
+std::vector<TensorInfo> missing_biases(const TargetOptions& options) {
+    std::vector<TensorInfo> missing;
+    const model::ModelSpec& spec = options.source.spec;
+    if (!has_router_biases(spec)) return missing;
+    for (const auto& [layer, bias] : model::router_biases(spec)) {
+        const std::string name = kModelPrefix + bias.name;
+        if (std::ranges::any_of(options.conversions, [&](const auto& each) { return each.to.name == name; }))
+            continue;
+        missing.push_back({hugging_face_place(bias, spec).names[0], ElementType::Float32, bias.shape});
+    }
+    return missing;
+}
+
 /// Distributes the tensors over files in order. Returns the number of tensors of each file.
 std::vector<size_t> split(const std::vector<TensorInfo>& tensors, int64_t max_file_bytes) {
     std::vector<size_t> counts;
@@ -156,15 +171,16 @@ class HuggingFaceTarget : public Target {
                               .tensor_bytes = first.num_bytes(),
                               .next_byte = place.first_row * (first.num_bytes() / first.shape[0])});
         }
-        const std::vector<TensorInfo> zeros = zero_tensors(options.source.spec);
-        tensors.insert(tensors.end(), zeros.begin(), zeros.end());
+        const size_t num_converted = tensors.size();
+        for (const TensorInfo& bias : missing_biases(options)) tensors.push_back(bias);
         make_folders(folder_);
         write_text(folder_ / "config.json", config_text(options));
         write_assets(options.source);
         start_files(tensors, split(tensors, options.max_file_bytes));
-        for (size_t i = tensors.size() - zeros.size(); i < tensors.size(); ++i)
-            files_[tensors_[i].file].write(tensors_[i].index, 0,
-                                           std::vector<std::byte>(tensors[i].num_bytes()));
+        for (size_t i = num_converted; i < tensors.size(); ++i) {
+            const std::vector<std::byte> zeros(tensors[i].num_bytes());
+            files_[tensors_[i].file].write(tensors_[i].index, 0, zeros);
+        }
     }
 
     void append(size_t conversion, std::span<const std::byte> bytes) override {

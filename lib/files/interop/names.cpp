@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -133,10 +134,15 @@ bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b)
 /// configuration.
 bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
 
-bool is_zero(const TensorSource& source, const TensorInfo& tensor) {
-    std::vector<std::byte> bytes(tensor.num_bytes());
-    source.read(tensor, layout::whole(tensor.shape), bytes);
-    return std::ranges::all_of(bytes, [](std::byte each) { return each == std::byte{0}; });
+/// Removes the biases of experts that are there; files without them mean zeros.
+void take_biases(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec,
+                 const std::function<std::string(const layout::ParamSpec&)>& name_of, Faults& faults) {
+    for (const auto& [layer, bias] : model::router_biases(spec)) {
+        const auto found = there.find(name_of(bias));
+        if (found == there.end()) continue;
+        check_tensor(*found->second, bias.shape, faults);
+        there.erase(found);
+    }
 }
 
 class RenamedSource : public TensorSource {
@@ -150,6 +156,12 @@ class RenamedSource : public TensorSource {
             for (const std::string& name : place.names) rows.tensors.push_back(there.at(name));
             tensors_.push_back({kModelPrefix + parameter.name, rows.tensors[0]->type, parameter.shape});
             rows_.emplace(tensors_.back().name, std::move(rows));
+        }
+        for (const auto& [layer, bias] : model::router_biases(spec)) {
+            const auto found = there.find(hugging_face_place(bias, spec).names[0]);
+            if (found == there.end() || !has_router_biases(spec)) continue;
+            tensors_.push_back({kModelPrefix + bias.name, found->second->type, bias.shape});
+            rows_.emplace(tensors_.back().name, Rows{.tensors = {found->second}});
         }
     }
     const std::vector<TensorInfo>& tensors() const override { return tensors_; }
@@ -209,6 +221,11 @@ HuggingFacePlace of_each_expert(HuggingFacePlace place, int64_t num_experts) {
 HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const model::ModelSpec& spec) {
     HuggingFacePlace place{.names = {hugging_face_name(parameter.name, spec.name == "mixtral")},
                            .shape = parameter.shape};
+    if (model::is_router_bias(parameter.name)) {
+        std::string& name = place.names[0];
+        name.replace(name.rfind('.') + 1, std::string::npos, "e_score_correction_bias");
+        return place;
+    }
     if (parameter.name.find(".experts.") != std::string::npos)
         return of_each_expert(std::move(place), spec.experts->router.num_experts);
     if (spec.name != "phi3") return place;
@@ -233,16 +250,7 @@ HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const mo
     return place;
 }
 
-std::vector<TensorInfo> zero_tensors(const model::ModelSpec& spec) {
-    std::vector<TensorInfo> tensors;
-    for (int64_t layer = 0; spec.name == "glm4_moe" && layer < spec.num_layers; ++layer) {
-        if (!model::layer_spec(spec, layer).has_experts) continue;
-        tensors.push_back({fmt::format("model.layers.{}.mlp.gate.e_score_correction_bias", layer),
-                           ElementType::Float32,
-                           {spec.experts->router.num_experts}});
-    }
-    return tensors;
-}
+bool has_router_biases(const model::ModelSpec& spec) { return spec.name == "glm4_moe"; }
 
 const TensorInfo* find_router_bias(const TensorSource& source, const model::ModelSpec& spec, int64_t layer) {
     const auto biases = model::router_biases(spec);
@@ -260,12 +268,8 @@ void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec)
             return HuggingFacePlace{.names = {kModelPrefix + parameter.name}, .shape = parameter.shape};
         },
         faults);
-    for (const auto& [layer, bias] : model::router_biases(spec)) {
-        const auto found = there.find(kModelPrefix + bias.name);
-        if (found == there.end()) continue;
-        check_tensor(*found->second, bias.shape, faults);
-        there.erase(found);
-    }
+    take_biases(
+        there, spec, [](const layout::ParamSpec& bias) { return kModelPrefix + bias.name; }, faults);
     for (const auto& [name, tensor] : there) faults.add(shown(name) + " is not a tensor of the model");
     faults.check(checkpoint.place(), spec);
 }
@@ -277,12 +281,9 @@ std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource
     take_expected(
         there, spec, [&](const layout::ParamSpec& parameter) { return hugging_face_place(parameter, spec); },
         faults);
-    for (const TensorInfo& zero : zero_tensors(spec)) {
-        const TensorInfo* found = tensors->find(zero.name);
-        if (found == nullptr) continue;
-        if (!is_zero(*tensors, *found))
-            faults.add(zero.name + " is not zero, and a bias of the choice of experts is not supported");
-        there.erase(zero.name);
+    if (has_router_biases(spec)) {
+        take_biases(
+            there, spec, [&](const auto& bias) { return hugging_face_place(bias, spec).names[0]; }, faults);
     }
     for (const auto& [name, tensor] : there) {
         if (is_rotary_table(name)) continue;

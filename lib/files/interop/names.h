@@ -24,12 +24,12 @@ struct HuggingFacePlace {
     std::vector<int64_t> shape;  // of each tensor
     int64_t first_row = 0;       // the parameter's, among the rows of all; other rows are other parameters'
 };
-/// The place of "layers.0.attention.wq.weight" is "model.layers.0.self_attn.q_proj.weight".
+/// The place of "layers.0.attention.wq.weight" is "model.layers.0.self_attn.q_proj.weight". Biases of experts
+/// have a place in models that has_router_biases() names.
 HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const model::ModelSpec& spec);
 
-/// The tensors that the model's files have beside its parameters: biases of GLM's choice of experts, which
-/// this program does not have. All their elements are 0.
-std::vector<checkpoint::TensorInfo> zero_tensors(const model::ModelSpec& spec);
+/// Whether Hugging Face's files of the model have the biases of experts (model::router_biases).
+bool has_router_biases(const model::ModelSpec& spec);
 
 /// The tensor of a layer's biases of experts (model::router_biases); null if the source has none.
 const checkpoint::TensorInfo* find_router_bias(const checkpoint::TensorSource& source,
@@ -42,8 +42,7 @@ void check_weights(const checkpoint::TensorSource& checkpoint, const model::Mode
 /// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing the tensors, if some
 /// are missing, unexpected, of other shapes, not floating-point, or of other types than the other tensors of
 /// their parameter. Rotary tables are ignored. A tied model's
-/// lm_head.weight is ignored if it equals the embedding table, element for element; a zero_tensors() must be
-/// zero if it is there.
+/// lm_head.weight is ignored if it equals the embedding table, element for element.
 std::unique_ptr<checkpoint::TensorSource> with_checkpoint_names(
     std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec);
 

@@ -21,6 +21,7 @@
 #include "comm/values.h"
 #include "config/print.h"
 #include "interop/model_source.h"
+#include "interop/names.h"
 #include "model/units.h"
 #include "resume/save_plan.h"
 #include "resume/saved_steps.h"
@@ -296,11 +297,11 @@ SaveOptions save_options(const config::JobConfig& config, const model::ModelSpec
                            .mesh = mesh.name(),
                            .model = model::hugging_face_config(saved),
                            .config = config::print_toml(config)};
-    if (config.checkpoint.last_save_in_hf && config.moe.bias_update_rate != 0) {
+    if (config.checkpoint.last_save_in_hf && config.moe.bias_update_rate != 0 &&
+        !interop::has_router_biases(spec)) {
         throw UserError(
             "checkpoint.last_save_in_hf = true, but {} has no place in Hugging Face's format for the biases "
-            "that "
-            "moe.bias_update_rate = {:g} makes; remove one of the keys",
+            "that moe.bias_update_rate = {:g} makes; remove one of the keys",
             spec.name, config.moe.bias_update_rate);
     }
     options.assets = interop::assets_in(config.model.hf_assets_path);
