@@ -89,6 +89,23 @@ class TransformersTest(unittest.TestCase):
                 self.assertEqual(model.dtype, torch.bfloat16)
                 self.assert_logits(case, model.float(), 2e-2)
 
+    def test_biases_of_experts_travel(self):
+        """Biases in GLM's choice of experts, which move its logits."""
+        model, own = load(REFERENCE / "glm4_moe"), self.folder / "own"
+        tokens = torch.arange(24)[None]
+        with torch.no_grad():
+            without = model(input_ids=tokens).logits
+            for name, bias in model.named_buffers():
+                if name.endswith("e_score_correction_bias"):
+                    bias.copy_(torch.rand(bias.shape, generator=torch.Generator().manual_seed(3)))
+            expected = model(input_ids=tokens).logits
+        self.assertFalse(torch.allclose(without, expected))
+        model.save_pretrained(own)
+        convert(own, self.folder / "own.s", "--to", "sharded", "--shards", 2)
+        convert(self.folder / "own.s", self.folder / "back", "--to", "hf", "--verify")
+        with torch.no_grad():
+            self.assertTrue(torch.equal(load(self.folder / "back")(input_ids=tokens).logits, expected))
+
     def test_it_generates(self):
         model = load(self.export("llama", drop_config=True))
         output = model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=8, do_sample=False, pad_token_id=0)
