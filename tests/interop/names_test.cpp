@@ -166,6 +166,9 @@ TEST(Names, OfASharedExpertAndOfBiases) {
     EXPECT_EQ(std::ranges::count_if(open(tensors, spec)->tensors(), of_bias), 1) << "of one layer of two";
     std::erase_if(tensors, [&](const TensorInfo& tensor) { return tensor.name == bias; });
     EXPECT_EQ(std::ranges::count_if(open(tensors, spec)->tensors(), of_bias), 0) << "means zeros";
+    tensors.push_back({"model.layers.2.eh_proj.weight", ElementType::Float32, {3}});
+    EXPECT_EQ(open(tensors, spec)->tensors().size(), open(theirs(spec), spec)->tensors().size() - 1)
+        << "a layer that predicts further tokens";
     auto others = theirs(tiny_spec("qwen3_moe"));
     others.push_back({bias, ElementType::Float32, {3}});
     EXPECT_ERROR(open(others, tiny_spec("qwen3_moe")), UserError, bias + "\" is not a tensor of the model");

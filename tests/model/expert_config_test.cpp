@@ -213,7 +213,7 @@ TEST(ExpertConfig, RefusesImpossibleGroups) {
     refused({{"n_routed_experts", 0}}, "\"n_routed_experts\" is 0");
     refused({{"first_k_dense_replace", -1}}, "\"first_k_dense_replace\" is -1");
     refused({{"routed_scaling_factor", 0}}, "\"routed_scaling_factor\" is 0, which is not above 0");
-    refused({{"num_nextn_predict_layers", 1}}, "\"num_nextn_predict_layers\" is 1, but only 0 is supported");
+    refused({{"n_group", 160}}, "\"n_group\" is 160, but a group is judged by its two best experts");
     refused({{"num_experts", 8}}, "\"num_experts\" is 8, but only 0");
     refused({{"output_router_logits", true}}, "\"output_router_logits\" is true");
 }

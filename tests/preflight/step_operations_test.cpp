@@ -128,7 +128,8 @@ TEST(StepOperations, AreThoseOfARecordedStep) {
 
 // Equal parts are measured, whatever the plan takes for the rank with the most.
 TEST(StepOperations, OfExpertsHaveTheirAllToAll) {
-    const layout::MeshShape mesh = layout::resolve({.shard = 2, .tensor = 2, .expert = 4}, 4);
+    const layout::MeshShape mesh =
+        layout::resolve({.shard = 2, .tensor = 2, .expert = 4, .num_experts = 8}, 4);
     for (const double imbalance : {1.0, 2.0}) {
         train::TrainerOptions options;
         options.spec.experts = {.router = {.num_experts = 8, .top_k = 2}, .hidden_dim = 24};

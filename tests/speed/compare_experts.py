@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -58,6 +59,10 @@ def parse(words):
     return options
 
 
+def has_transformers(python):
+    return bool(python) and subprocess.run([python, "-c", "import torch, transformers"], stderr=subprocess.DEVNULL).returncode == 0
+
+
 def measure(options, their_peer, folder):
     """Returns the runs by name: our sparse and dense ones, and those of each variant of the peer."""
     sizes = SparseSizes(**{field.name: getattr(options, field.name) for field in dataclasses.fields(SparseSizes)})
@@ -98,8 +103,9 @@ def main(words):
     options = parse(words)
     end_on_signal()
     python = None if options.without_peer else peer.find_python()
-    if not python and not options.without_peer:
-        print(f"compare_experts: there is no Python with PyTorch and transformers; {peer.REMEDY}", file=sys.stderr)
+    if not options.without_peer and not has_transformers(python):
+        print(f"compare_experts: there is no Python with PyTorch and transformers; {peer.REMEDY}; then "
+              f"{peer.PLACE}/bin/pip install transformers==4.57.6", file=sys.stderr)
         return 2
     remarks, load = busy(), os.getloadavg()[0]
     try:

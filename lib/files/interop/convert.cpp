@@ -132,13 +132,38 @@ std::vector<std::string> description_differences(const ModelSource& source, cons
     return found;
 }
 
+std::vector<std::byte> bytes_of(const ModelSource& source, const TensorInfo& tensor) {
+    std::vector<std::byte> bytes(tensor.num_bytes());
+    source.tensors->read(tensor, layout::whole(tensor.shape), bytes);
+    return bytes;
+}
+
+bool is_bias(const TensorInfo& tensor) {
+    return model::is_router_bias(tensor.name) && tensor.name.starts_with(kModelPrefix);
+}
+
+/// Whether transformers may choose other experts: it takes 0 for the experts of groups that are left out, so
+/// that they come before experts whose score with a negative bias is below 0.
+bool may_choose_others(const ModelSource& source) {
+    const ops::Router& router = source.spec.experts->router;
+    if (router.top_groups == router.num_groups) return false;
+    return std::ranges::any_of(source.tensors->tensors(), [&](const TensorInfo& tensor) {
+        if (!is_bias(tensor)) return false;
+        const std::vector<std::byte> bytes = bytes_of(source, tensor);
+        const size_t size = size_bytes(tensor.type);
+        for (size_t last = size - 1; last < bytes.size(); last += size)  // with the sign
+            if ((bytes[last] & std::byte{0x80}) != std::byte{0}) return true;
+        return false;
+    });
+}
+
 /// Throws UserError if an expert has a bias: Hugging Face's model would choose others.
 void refuse_router_biases(const ModelSource& source) {
     for (const TensorInfo& tensor : source.tensors->tensors()) {
-        if (!model::is_router_bias(tensor.name) || !tensor.name.starts_with(kModelPrefix)) continue;
-        std::vector<std::byte> bytes(tensor.num_bytes());
-        source.tensors->read(tensor, layout::whole(tensor.shape), bytes);
-        if (std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; })) continue;
+        if (!is_bias(tensor)) continue;
+        if (std::ranges::all_of(bytes_of(source, tensor),
+                                [](std::byte byte) { return byte == std::byte{0}; }))
+            continue;
         throw UserError(
             "{}: {} has biases in the choice of experts (moe.bias_update_rate), for which {} has no place in "
             "Hugging "
@@ -155,7 +180,17 @@ std::vector<TensorConversion> plan(const ModelSource& source, const ConvertOptio
     const bool model_only = exports || options.content == Content::ModelOnly;
     std::vector<TensorConversion> conversions =
         plan_conversions(source, model_only ? Content::ModelOnly : Content::Everything, options.type);
-    if (!exports || has_router_biases(source.spec)) return conversions;
+    if (!exports) return conversions;
+    if (has_router_biases(source.spec)) {
+        if (may_choose_others(source)) {
+            spdlog::warn(
+                "{}: transformers may choose other experts: some biases are negative, and it takes 0 for the "
+                "scores of experts in groups that are left out; this program, DeepSeek and Megatron leave "
+                "them out",
+                source.path.string());
+        }
+        return conversions;
+    }
     refuse_router_biases(source);
     std::erase_if(conversions,
                   [](const TensorConversion& each) { return model::is_router_bias(each.to.name); });

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/strict_json.h"
 #include "model/units.h"
 
@@ -133,6 +134,11 @@ bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b)
 /// Whether the tensor is a rotary table. Older exports store these tables, although they follow from the
 /// configuration.
 bool is_rotary_table(const std::string& name) { return name.ends_with("rotary_emb.inv_freq"); }
+
+/// Whether the tensor is of the layer after the last one, which GLM's files have to predict further tokens.
+bool is_of_prediction(const std::string& name, const model::ModelSpec& spec) {
+    return spec.name == "glm4_moe" && name.starts_with(fmt::format("model.layers.{}.", spec.num_layers));
+}
 
 /// Removes the biases of experts that are there; files without them mean zeros.
 void take_biases(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec,
@@ -285,8 +291,15 @@ std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource
         take_biases(
             there, spec, [&](const auto& bias) { return hugging_face_place(bias, spec).names[0]; }, faults);
     }
+    bool predicts = false;
     for (const auto& [name, tensor] : there) {
         if (is_rotary_table(name)) continue;
+        if (is_of_prediction(name, spec)) {
+            if (!std::exchange(predicts, true))
+                spdlog::warn("{}: layer {}, which predicts further tokens, is left out", tensors->place(),
+                             spec.num_layers);
+            continue;
+        }
         if (!(spec.tied_embeddings && name == kHead)) {
             faults.add(shown(name) + " is not a tensor of the model");
             continue;

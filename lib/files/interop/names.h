@@ -41,7 +41,7 @@ void check_weights(const checkpoint::TensorSource& checkpoint, const model::Mode
 
 /// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing the tensors, if some
 /// are missing, unexpected, of other shapes, not floating-point, or of other types than the other tensors of
-/// their parameter. Rotary tables are ignored. A tied model's
+/// their parameter. Rotary tables are ignored, and GLM's layer that predicts further tokens. A tied model's
 /// lm_head.weight is ignored if it equals the embedding table, element for element.
 std::unique_ptr<checkpoint::TensorSource> with_checkpoint_names(
     std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec);

@@ -196,7 +196,7 @@ void refuse_router_settings(const JsonField& config) {
 
 /// What no other family has.
 void read_glm(const JsonField& config, ModelSpec& spec, ExpertSpec& experts) {
-    require(config["num_nextn_predict_layers"], 0);
+    config["num_nextn_predict_layers"].whole<int64_t>(0, kMaxLayers, 0);  // layers after the last: not read
     if (config["use_qk_norm"].boolean(false)) spec.qk_norm = QkNorm::Heads;
     ops::Router& router = experts.router;
     router.score = ops::Router::Score::Sigmoid;
@@ -206,6 +206,10 @@ void read_glm(const JsonField& config, ModelSpec& spec, ExpertSpec& experts) {
     if (router.num_experts % router.num_groups != 0)
         config["n_group"].refuse(fmt::format("is {}, which does not divide \"n_routed_experts\", {}",
                                              router.num_groups, router.num_experts));
+    if (router.num_groups > 1 && router.num_experts < 2 * router.num_groups)
+        config["n_group"].refuse(fmt::format(
+            "is {}, but a group is judged by its two best experts, so {} experts are {} groups at most",
+            router.num_groups, router.num_experts, router.num_experts / 2));
     const int64_t reached = router.num_experts / router.num_groups * router.top_groups;
     if (router.top_k > reached)
         config["topk_group"].refuse(

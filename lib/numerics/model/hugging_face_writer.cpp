@@ -123,6 +123,7 @@ void write_glm_experts(const ModelSpec& spec, json& config) {
     config["moe_intermediate_size"] = experts.hidden_dim;
     config["n_shared_experts"] = std::max<int64_t>(1, experts.shared_hidden_dim / experts.hidden_dim);
     config["first_k_dense_replace"] = experts.dense_layers.size();
+    config["num_nextn_predict_layers"] = 0;
     config["norm_topk_prob"] = router.normalize;
     config["routed_scaling_factor"] = router.scale;
     config["n_group"] = router.num_groups;

@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace argosy::plan {
 namespace {
 
-bool is_all_to_all(const Launch& launch) { return launch.kind == comm::OpKind::AllToAll; }
+/// Muon sends its matrices by the same operation.
+bool is_all_to_all(const Launch& launch) {
+    return launch.kind == comm::OpKind::AllToAll && launch.purpose.work == std::string_view("experts");
+}
 
 double seconds_of(const RankTrace& trace, const RankTime& time) {
     double seconds = 0;

@@ -130,7 +130,9 @@ Plan plan_part(const config::JobConfig& config, int num_ranks, const Machine& ma
         plan.ranks.push_back({std::move(traces[i]), times[i], std::move(rows), waits[i]});
         plan.ranks.back().time.exposed_of_launches = std::vector<double>();
     }
-    if (mesh.degree(mesh.expert_axes) > 1) plan.planned_imbalance = options.model.planned_imbalance;
+    const int expert_degree = mesh.degree(mesh.expert_axes);  // the busiest rank has all tokens at most
+    if (expert_degree > 1)
+        plan.planned_imbalance = std::min<double>(options.model.planned_imbalance, expert_degree);
     plan.peak_flops = machine.peak(at::kBFloat16);
     plan.compute_type = name_of(config.training.mixed_precision_param);
     plan.peak_ratio = plan.peak_flops / machine.peak(options.model.precision.compute);

@@ -108,9 +108,10 @@ std::vector<JobConfig> with_degrees(const JobConfig& given, int tensor, int cont
     return found;
 }
 
-/// The configurations with the degrees that divide their experts, one after the other: parts of the shard
-/// axis have the ranks of a node, or double, and so on, because a part of a node has more experts in memory
-/// for the same messages within it.
+/// The configurations with the degrees that divide their experts, one after the other: of parts of the shard
+/// axis those with the ranks of a node, or double, and so on, because a part of a node has more experts in
+/// memory for the same messages within it; and the largest part of a node, for models whose experts those do
+/// not divide.
 std::vector<JobConfig> with_expert_degrees(const std::vector<JobConfig>& dense, int per_node) {
     std::vector<JobConfig> found;
     for (JobConfig config : dense) {
@@ -118,8 +119,13 @@ std::vector<JobConfig> with_expert_degrees(const std::vector<JobConfig>& dense, 
         const int near = mesh.tensor_parallel_degree * mesh.context_parallel_degree;
         const int shard = mesh.data_parallel_shard_degree;
         std::set degrees = {1, mesh.tensor_parallel_degree, near, near * shard};
-        for (const int inner : powers_of_two(shard))
-            if (shard % inner == 0 && near * inner >= per_node) degrees.insert(near * inner);
+        int below = 1;  // the largest part of a node
+        for (const int inner : powers_of_two(shard)) {
+            if (shard % inner != 0) continue;
+            if (near * inner >= per_node) degrees.insert(near * inner);
+            if (near * inner < per_node) below = inner;
+        }
+        degrees.insert(near * below);
         for (const int degree : degrees) {
             mesh.expert_parallel_degree = degree;
             found.push_back(config);

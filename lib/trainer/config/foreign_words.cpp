@@ -40,6 +40,7 @@ constexpr const char* kFsdpStrategy =
 constexpr const char* kFloat8 = "it is --model.converters quantize.linear.float8";
 
 constexpr const char* kTensor = "it is --parallelism.tensor_parallel_degree";
+constexpr const char* kBiasRate = "it is --moe.bias_update_rate";
 constexpr const char* kPipeline = "it is --parallelism.pipeline_parallel_degree";
 constexpr const char* kContext = "it is --parallelism.context_parallel_degree";
 constexpr const char* kResume =
@@ -186,6 +187,10 @@ constexpr ForeignWord kWords[] = {
     // Megatron
     {"tensor_model_parallel_size", kTensor},
     {"pipeline_model_parallel_size", kPipeline},
+    {"expert_model_parallel_size", "it is --parallelism.expert_parallel_degree"},
+    {"moe_aux_loss_coeff", "the nearest are --moe.step_loss and --moe.sequence_loss (configs/EXPERTS.md)"},
+    {"moe_router_bias_update_rate", kBiasRate},
+    {"load_balance_coeff", kBiasRate},
     {"context_parallel_size", kContext},
     {"tp_comm_overlap", "it is --parallelism.enable_async_tensor_parallel true, false or auto"},
     {"sequence_parallel",

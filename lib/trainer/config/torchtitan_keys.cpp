@@ -265,7 +265,7 @@ const ForeignKey kKeys[] = {
     {"debug.spmd_typechecking", Nothing, "placements are checked before the first step"},
     {"debug.detect_anomaly", Nothing, "updates that are not finite are skipped and counted in any case"},
     {"debug.batch_invariant", Rule(Nothing, "false"), "debug.deterministic"},
-    {"debug.moe_force_load_balance", ToKey, "moe.force_balance", "moe.force_balance"},
+    {"debug.moe_force_load_balance", Nothing, kExperts},
 };
 
 constexpr FormerName kFormerNames[] = {

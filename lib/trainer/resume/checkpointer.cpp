@@ -109,7 +109,15 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
         const bool exports =
             options_->checkpoint.last_save_in_hf && options_->initial_step < options_->final_step;
         // An occupied path should fail the run at once rather than at its end.
-        if (exports) require_export_place(export_place(*options_, options_->final_step));
+        if (!exports) return;
+        require_export_place(export_place(*options_, options_->final_step));
+        if (state_.weights().has_router_biases() && !interop::has_router_biases(state_.spec())) {
+            throw UserError(
+                "checkpoint.last_save_in_hf = true, but the run has loaded biases of experts, and {} has no "
+                "place "
+                "for them in Hugging Face's format; remove the key",
+                state_.spec().name);
+        }
     }));
 }
 

@@ -89,8 +89,9 @@ void check(const TensorSource& source, const HeldSlab& held) {
     if (held.if_missing && source.find(held.tensor.name) == nullptr) return;
     if (held.tensor.name.starts_with("optimizer/") && source.find(held.tensor.name) == nullptr) {
         throw UserError(
-            "{} lacks {}: it was saved with another optimizer; set optimizer.name to that one, or set "
-            "checkpoint.exclude_from_loading = optimizer to start with new optimizer states",
+            "{} lacks {}: it was saved with another optimizer; set optimizer.name (of a router: "
+            "optimizer.muon_routers) as it was, or set checkpoint.exclude_from_loading = optimizer to start "
+            "with new optimizer states",
             source.place(), held.tensor.name);
     }
     const TensorInfo& found = source.at(held.tensor.name);

@@ -124,6 +124,11 @@ HeldWeights::HeldWeights(parallel::ParallelModel& model) : model_(model) {
     slabs_.insert(slabs_.end(), biases.begin(), biases.end());
 }
 
+bool HeldWeights::has_router_biases() const {
+    const at::Tensor& biases = model_.router_biases();
+    return biases.defined() && biases.ne(0).any().item<bool>();
+}
+
 void HeldWeights::changed() {
     for (const auto& parameter : model_.parameters()) parameter->refresh_compute();
     model_.refresh_float8();

@@ -56,6 +56,7 @@ class HeldWeights {
 
     const model::ModelSpec& spec() const { return model_.spec(); }
     const std::vector<HeldSlab>& slabs() const { return slabs_; }
+    bool has_router_biases() const;  // whether one is not zero
 
     /// Refreshes the copies of the weights that computation uses. Call after the slabs are filled.
     void changed();
