@@ -195,13 +195,14 @@ struct Job {
     int num_ranks() const { return mesh.pipeline * mesh.replicate * mesh.shard * mesh.context * mesh.tensor; }
 };
 
-/// Experts over tp, over cp x tp, and over all that shards, with and without replicas.
+/// Experts over tp, over cp x tp, over all that shards, with and without replicas, and over a part of it.
 const std::vector<Job> kJobs = {
-    {{.pipeline = 2, .shard = 2, .tensor = 2, .expert = 2}},
-    {{.pipeline = 2, .shard = 1, .context = 2, .tensor = 2, .expert = 4}, model::RecomputeMode::Full},
-    {{.pipeline = 2, .replicate = 2, .shard = 2, .expert = 2}, {}, parallel::Reshard::EveryPass},
-    {{.pipeline = 4, .shard = 2, .expert = 2}},
-    {{.pipeline = 4, .shard = 2, .tensor = 2, .expert = 4}, {}, parallel::Reshard::EveryPass},
+    {{.pipeline = 2, .shard = 2, .tensor = 2, .expert = 2, .num_experts = 8}},
+    {{.pipeline = 2, .shard = 1, .context = 2, .tensor = 2, .expert = 4, .num_experts = 8}, model::RecomputeMode::Full},
+    {{.pipeline = 2, .replicate = 2, .shard = 2, .expert = 2, .num_experts = 8}, {}, parallel::Reshard::EveryPass},
+    {{.pipeline = 4, .shard = 2, .expert = 2, .num_experts = 8}},
+    {{.pipeline = 4, .shard = 2, .tensor = 2, .expert = 4, .num_experts = 8}, {}, parallel::Reshard::EveryPass},
+    {{.pipeline = 2, .shard = 4, .tensor = 2, .expert = 4, .num_experts = 8}},
 };
 
 /// Not all layers have experts.
@@ -216,7 +217,8 @@ TrainerOptions options_of(const Job& job, const std::string& schedule) {
             .schedule = schedule,
             .reshard = job.reshard,
             .recompute = job.recompute,
-            .num_microbatches = 2 * job.mesh.pipeline};
+            .num_microbatches = 2 * job.mesh.pipeline,
+            .step = {.balance = {.sequence_loss = 1}}};  // sums over cp x tp in each forward pass
 }
 
 std::vector<Events> events_of_job(const Job& job, const std::string& schedule) {

@@ -466,6 +466,8 @@ class ExpertDraws {
         return text;
     }
 
+    bool has_all() const { return std::ranges::all_of(counts_, [](const auto& entry) { return entry.second > 0; }); }
+
   private:
     std::map<std::string, int> counts_;
 };
@@ -490,6 +492,8 @@ void expect_gradients_of_draws(bool has_experts) {
     if (world().rank() == 0) {
         fmt::print("{} settings ran, {} were refused\n", num_run, num_refused);
         if (has_experts) fmt::print("ran with divided experts: {}\n", with_experts.text());
+        if (has_experts && world().size() == 8 && num_run + num_refused == kNumDraws)
+            EXPECT_TRUE(with_experts.has_all()) << with_experts.text();
         EXPECT_GT(num_run, num_refused);
     }
 }

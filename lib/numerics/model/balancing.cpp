@@ -40,11 +40,12 @@ at::Tensor Balancing::add(const RoutedRows& rows, const at::Tensor& logits, cons
     const int64_t num_experts = router.num_experts;
     const at::Tensor own = logits.narrow(0, 0, rows.tokens.size);
     // 1. the slots of each expert: [sequences, experts], then f of whole sequences
-    at::Tensor counts = counts_of_sequences(rows, routing.experts, num_experts);
-    const at::Tensor of_rank = counts.sum(0);
-    at::Tensor sequence_loads;
-    if (sequence_scale != 0) {
-        if (sum_over_sequences) sum_over_sequences(counts);
+    at::Tensor of_rank = routing.counts, sequence_loads;
+    const bool has_padding = own.size(0) < logits.size(0);
+    if (sequence_scale != 0 || has_padding) {
+        at::Tensor counts = counts_of_sequences(rows, routing.experts, num_experts);
+        of_rank = counts.sum(0);
+        if (sequence_scale != 0 && sum_over_sequences) sum_over_sequences(counts);
         const auto even = static_cast<double>(router.top_k * seq_len) / static_cast<double>(num_experts);
         sequence_loads = (counts.to(at::kDouble) / even).to(logits.scalar_type());
     }

@@ -198,15 +198,16 @@ void WeightWork::add_rounded_groups(const Item& item, GradientSum& gradient) {
         std::clamp<int64_t>(max_elements_at_once(x) / std::max<int64_t>(1, group_size), 1, num_groups);
     const at::Tensor workspace =
         at::empty({step, by_group.sum.size(1), x.size(1)}, x.options().dtype(at::kFloat));
+    const at::Tensor readable = at_once || counts.is_meta() ? counts : counts.cpu();  // one wait for the GPU
     for (int64_t begin = 0; begin < num_groups; begin += step) {
         const int64_t count = std::min(step, num_groups - begin);
         const at::Tensor part = workspace.narrow(0, 0, count);
         if (at_once) {
             part.copy_(narrow.narrow(0, begin, count));
         } else {
-            const auto [first_row, num_rows] = ops::rows_of_groups(counts, x.size(0), begin, count);
+            const auto [first_row, num_rows] = ops::rows_of_groups(readable, x.size(0), begin, count);
             ops::grouped_weight_gradient(part, dy.narrow(0, first_row, num_rows),
-                                         x.narrow(0, first_row, num_rows), counts.narrow(0, begin, count),
+                                         x.narrow(0, first_row, num_rows), readable.narrow(0, begin, count),
                                          /*accumulate=*/false);
         }
         by_group.add_rounded(part, begin);

@@ -7,12 +7,11 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include "kernels/routing.h"
 #include "ops/work.h"
 
 namespace argosy::ops {
 namespace {
-
-constexpr double kMinShareSum = 1e-20;  // as route() has it
 
 bool is_softmax(const Router& router) { return router.score == Router::Score::Softmax; }
 
@@ -24,7 +23,7 @@ at::Tensor raw_scores(const at::Tensor& logits, const Router& router) {
 
 at::Tensor sum_of_scores(const at::Tensor& scores, const Router& router) {
     const at::Tensor sum = scores.sum(1, /*keepdim=*/true);
-    return is_softmax(router) ? sum : sum + kMinShareSum;
+    return is_softmax(router) ? sum : sum + kernels::kMinSigmoidSum;
 }
 
 }  // namespace

@@ -288,6 +288,7 @@ observe::RankTimesOptions rank_times_options(const config::JobConfig& config, co
     // Without balance, causal attention gives the later parts of a sequence more work.
     if (config.parallelism.context_parallel_load_balancer == layout::ContextBalance::None)
         options.unequal_axes.add(layout::Axis::Context);
+    options.unequal_axes.add(mesh.expert_axes);  // some experts get more tokens than others
     return options;
 }
 

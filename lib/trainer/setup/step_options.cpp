@@ -61,8 +61,7 @@ std::optional<double> qk_clip(const config::Optimizer& optimizer, const model::M
     if (optimizer.qk_clip && spec.qk_norm != model::QkNorm::None) {
         throw UserError(
             "optimizer.qk_clip = {:g} shrinks wq and wk, but the norms of {}'s queries and keys undo that, "
-            "and "
-            "bound the scores; remove the key",
+            "and bound the scores; remove the key",
             *optimizer.qk_clip, spec.name);
     }
     return optimizer.qk_clip;
@@ -72,15 +71,13 @@ train::BalanceOptions balance_options(const config::Moe& moe, const model::Model
     if (!spec.experts && moe != config::Moe{}) {
         throw UserError(
             "[moe] is for experts, but the model {} has none; remove the keys of that section, or choose a "
-            "model "
-            "with experts, such as mixtral or qwen3_moe",
+            "model with experts, such as mixtral or qwen3_moe",
             spec.name);
     }
     if (moe.force_balance && moe.bias_update_rate != 0) {
         throw UserError(
             "moe.bias_update_rate = {:g}, but with moe.force_balance experts take turns, whatever their "
-            "biases; "
-            "remove one of the keys",
+            "biases; remove one of the keys",
             moe.bias_update_rate);
     }
     return {.bias_update_rate = moe.bias_update_rate,

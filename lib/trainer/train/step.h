@@ -45,8 +45,8 @@ struct StepTotals {
     std::vector<double> unit_squared_norms = {};
     /// ParallelModel::largest_scores() over all ranks, on the host, if StepOptions clips them.
     at::Tensor largest_scores = {};
-    at::Tensor expert_sums =
-        {};  // ExpertBalance::sums() over all ranks, on the host, of a model with experts
+    /// ExpertBalance::sums() over all ranks, on the host, of a model with experts.
+    at::Tensor expert_sums = {};
     bool finite() const;
 };
 
