@@ -129,6 +129,13 @@ TEST(Diagnose, ContextParallelism) {
     EXPECT_EQ(exposed("cp", 15, facts), text("allgather"));
 }
 
+TEST(Diagnose, ExpertParallelism) {
+    EXPECT_EQ(exposed("ep", 15, facts_of({{1, 1, 8, 1, 1}})),
+              Texts{"exposed communication over ep takes 15 % of a step, which includes waits for the rank with "
+                    "the busiest experts: even the loads with keys of [moe], or take a smaller "
+                    "parallelism.expert_parallel_degree, if the memory suffices (pretrain --plan)"});
+}
+
 TEST(Diagnose, Pipelines) {
     RunFacts facts = facts_of({{2, 1, 1, 1, 4}});
     facts.pipeline = {.schedule = "1F1B",

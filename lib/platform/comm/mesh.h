@@ -15,6 +15,8 @@ namespace argosy::comm {
 
 class Mesh {
   public:
+    static constexpr int kExperts = 3;  // the number of the group over which rows go to their experts
+
     /// REQUIRES: world outlives the mesh; shape.num_ranks() == world.size().
     Mesh(const layout::MeshShape& shape, Communicator& world)
         : shape_(shape), world_(world), coordinates_(shape.coordinates(world.rank())) {
@@ -42,12 +44,12 @@ class Mesh {
         return *group;
     }
 
-    /// Visits the groups of more than one rank that were made so far, the world included.
+    /// Visits the groups of more than one rank that were made so far, the world included, with their numbers.
     template <class Visit>
     void for_each_shared_group(Visit visit) const {
-        if (world_.size() > 1) visit(world_);
+        if (world_.size() > 1) visit(world_, 0);
         for (const auto& [key, group] : groups_) {
-            if (group->size() > 1) visit(*group);
+            if (group->size() > 1) visit(*group, std::get<2>(key));
         }
     }
 

@@ -106,12 +106,10 @@ std::string shard_text(const Case& run, double share) {
     const std::string text = exposed_text("dp_shard", share);
     const int on_host = run.degree_on_host(Axis::Shard), all = run.degree(Axis::Shard);
     if (run.crosses_hosts(Axis::Shard) && on_host > 1 && all % on_host == 0) {
-        return text + fmt::format(
-                          ", which crosses nodes: shard within the node: "
-                          "--parallelism.data_parallel_shard_degree={} "
-                          "--parallelism.data_parallel_replicate_degree={}, if the memory suffices "
-                          "(pretrain --plan)",
-                          on_host, run.degree(Axis::Replicate) * all / on_host);
+        return fmt::format(
+            "{}, which crosses nodes: shard within the node: --parallelism.data_parallel_shard_degree={} "
+            "--parallelism.data_parallel_replicate_degree={}, if the memory suffices (pretrain --plan)",
+            text, on_host, run.degree(Axis::Replicate) * all / on_host);
     }
     return text + ": a larger training.local_batch_size hides more of it" +
            (run.facts.reshards ? "; --parallelism.fsdp_reshard_after_forward=never gathers the weights once "
@@ -132,6 +130,12 @@ std::string context_text(const Case& run, double share) {
                ": try --parallelism.context_parallel_rotate_method={}, or a smaller "
                "parallelism.context_parallel_degree",
                other);
+}
+
+std::string expert_text(const Case&, double share) {
+    return exposed_text("ep", share) +
+           ", which includes waits for the rank with the busiest experts: even the loads with keys of [moe], "
+           "or take a smaller parallelism.expert_parallel_degree, if the memory suffices (pretrain --plan)";
 }
 
 std::string pipeline_text(const Case& run, double share) {
@@ -162,8 +166,8 @@ std::string pipeline_text(const Case& run, double share) {
 
 std::string world_text(const Case&, double share) {
     return fmt::format(
-        "waiting for the slowest rank at the end of a step takes {}: the ranks have unequal "
-        "speeds or work; ranks.jsonl has the times of each",
+        "waiting for the slowest rank at the end of a step takes {}: the ranks have unequal speeds or work; "
+        "ranks.jsonl has the times of each",
         percent_text(share));
 }
 
@@ -241,6 +245,7 @@ constexpr Rule kRules[] = {
     {"dp_replicate", [](const Case& run) { return run.exposed("dp_replicate"); }, kNotableExposed,
      replicate_text},
     {"cp", [](const Case& run) { return run.exposed("cp"); }, kNotableExposed, context_text},
+    {"ep", [](const Case& run) { return run.exposed("ep"); }, kNotableExposed, expert_text},
     {"pp", [](const Case& run) { return run.exposed("pp"); }, kNotableExposed, pipeline_text},
     {"world", [](const Case& run) { return run.exposed("world"); }, kNotableExposed, world_text},
     {"data", [](const Case& run) { return run.share(run.observed.times.data_ms); }, kNotableStall, data_text},

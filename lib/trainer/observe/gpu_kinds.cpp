@@ -34,13 +34,13 @@ void GpuKinds::end() {
 void GpuKinds::set_label(int label) {
     label_ = label;
     times_.set_label(label);
-    mesh_.for_each_shared_group([&](comm::Communicator& group) { group.label_exposed(label); });
+    mesh_.for_each_shared_group([&](comm::Communicator& group, int) { group.label_exposed(label); });
 }
 
 double GpuKinds::total_seconds(int label) const {
     double seconds = times_.seconds(label);
     mesh_.for_each_shared_group(
-        [&](const comm::Communicator& group) { seconds -= group.exposed_seconds_of(label); });
+        [&](const comm::Communicator& group, int) { seconds -= group.exposed_seconds_of(label); });
     return seconds;
 }
 

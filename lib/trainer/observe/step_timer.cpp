@@ -54,8 +54,9 @@ StepTimer::PhaseScope::~PhaseScope() { timer_.switch_to(outer_); }
 
 StepTimer::Reading StepTimer::read() const {
     Reading reading{.seconds = clock_()};
-    mesh_.for_each_shared_group([&](const comm::Communicator& group) {
-        reading.exposed_seconds[group.name()] += group.exposed_seconds();
+    mesh_.for_each_shared_group([&](const comm::Communicator& group, int number) {
+        const std::string name = number == comm::Mesh::kExperts ? "ep" : group.name();
+        reading.exposed_seconds[name] += group.exposed_seconds();
     });
     return reading;
 }

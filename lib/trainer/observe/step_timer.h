@@ -40,8 +40,9 @@ struct StepTimes {
     /// The parts of compute_ms, by kind. On a GPU: the times of its current stream, and the rest of
     /// compute_ms as Other.
     std::optional<std::array<double, kNumComputeKinds>> compute_kinds_ms = {};
-    /// Keyed by the name of a group's mesh axes ("tp", "dp_shard") or "world". Without the communication of
-    /// validation and evaluation, which is in the times of these.
+    /// Keyed by the name of a group's mesh axes ("tp", "dp_shard"), "world", or "ep" for the group over which
+    /// rows go to their experts. Without the communication of validation and evaluation, which is in the times
+    /// of these.
     std::map<std::string, double> exposed_ms;
     double all_exposed_ms() const;
     StepTimes& operator+=(const StepTimes& more);

@@ -85,7 +85,7 @@ std::unique_ptr<model::ExpertAxis> make_expert_axis(const model::ModelSpec& spec
                                                     double planned_imbalance) {
     const layout::AxisSet axes = mesh.shape().expert_axes;
     if (!spec.experts || mesh.degree(axes) == 1) return std::make_unique<model::ExpertAxis>();
-    comm::Communicator& group = mesh.group(axes, /*parts=*/1, /*number=*/2);
+    comm::Communicator& group = mesh.group(axes, /*parts=*/1, comm::Mesh::kExperts);
     group.open_collectives(comm::Collectives::Others);
     return std::make_unique<ExpertParallelAxis>(group, planned_imbalance);
 }
