@@ -14,6 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "python"))
+import expert_loads
 import prometheus_text
 import step_traces
 from rank_times import ranks_of
@@ -22,7 +23,7 @@ from run_record import (checkpoints_of, fail, fail_to_read, folders_of, is_numbe
                         read_run, state_of)
 
 PAGE = pathlib.Path(__file__).resolve().parent / "report_page"
-SCRIPTS = ("charts.js", "cards.js", "timeline.js", "heatmap.js", "page.js")
+SCRIPTS = ("charts.js", "cards.js", "timeline.js", "heatmap.js", "rank_times.js", "experts.js", "page.js")
 MAX_POINTS, MAX_POINTS_OF_ALL, MIN_POINTS = 1500, 4500, 100  # of a run, of all runs, and of a run among many
 MAX_SKIPPED, MAX_JOBS, MAX_NONFINITE = 200, 200, 2000  # the newest ones that the page lists
 RELOAD_SECONDS = 30
@@ -64,6 +65,8 @@ def overview(run, metrics, speed, state):
         casts = f", products in {types['products']}" if "products" in types else ""
         rows.append(["Number types", f"computes in {types.get('compute')}{casts}, weights in {types.get('master')}, gradients summed "
                                      f"over ranks in {types.get('reduce')}"])
+    if "experts" in metrics.newest:
+        rows.append(["Experts", expert_loads.in_words(part(metrics.newest, "experts"))])
     return rows + [["Peak of MFU", peak_in_words(metrics.newest)]]
 
 
@@ -96,13 +99,15 @@ def page_data_of(run, max_points, max_bars):
     speed = Speed(newest_lines(run.folder / "metrics.jsonl"))
     state = state_of(run, metrics.steps[-1] if metrics.steps else 0, (speed.step_ms or 0) / 1000)
     mesh = mesh_of(run)
-    return {"name": run.name, "folder": str(run.folder), "state": state[0], "overview": overview(run, metrics, speed, state),
+    forced = " (FORCED BALANCE of experts)" if part(metrics.newest, "experts").get("forced_balance") else ""
+    return {"name": run.name + forced, "folder": str(run.folder), "state": state[0], "overview": overview(run, metrics, speed, state),
             "num_steps": len(metrics.steps), "points": thinned(metrics, max_points),
             "nonfinite": metrics.nonfinite[-MAX_NONFINITE:], "num_nonfinite": len(metrics.nonfinite),
             "num_aside": aside_of(run), "restarts": run.restarts(), "jobs": run.jobs[-MAX_JOBS:], "num_jobs": len(run.jobs),
             "starts": starts_of(run), "num_starts": len(run.starts), "config_changes": run.config_changes()[-MAX_JOBS:],
             "skipped": skipped_of(run), "checkpoints": checkpoints_of(run.folder, run.config), "mesh": mesh,
             "traces": step_traces.traces_of(run, mesh.get("degrees", {}).get("pp", 1), max_bars), "rank_times": ranks_of(run),
+            "experts": metrics.loads.page_data(part(metrics.newest, "experts")),
             "environment": environment_of(run), "warnings": run.log["warnings"][-MAX_JOBS:],
             "logs": run.log["files"], "config": run.config, "config_file": run.config_file}
 
@@ -155,7 +160,7 @@ def page(runs):
     max_points = max(MIN_POINTS, min(MAX_POINTS, MAX_POINTS_OF_ALL // len(runs)))
     data = {"generated": utc(time.time()), "runs": [page_data_of(run, max_points, step_traces.MAX_BARS // len(runs)) for run in runs]}
     live = any(run["state"] in LIVE for run in data["runs"])
-    title = ", ".join(run.name for run in runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
+    title = ", ".join(run["name"] for run in data["runs"][:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
     for old, new in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         title = title.replace(old, new)
     parts = {"TITLE": title, "DATA": json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),

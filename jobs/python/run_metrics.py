@@ -9,6 +9,7 @@ import dataclasses
 import statistics
 import sys
 
+import expert_loads
 from run_record import is_number, newest_lines, objects
 
 NAMES = ("loss", "grad_norm", "lr", "tokens", "tokens_per_second", "tokens_per_second_per_device",
@@ -24,6 +25,7 @@ class Metrics:
     columns: dict = dataclasses.field(default_factory=dict)  # by name as `values_of` gives it; None: unknown
     nonfinite: list = dataclasses.field(default_factory=list)  # steps
     num_replaced: int = 0  # lines of earlier starts
+    loads: expert_loads.Loads = dataclasses.field(default_factory=expert_loads.Loads)
     newest: dict = dataclasses.field(default_factory=dict)  # the last line, as it is
 
     def cut(self, step):
@@ -33,6 +35,7 @@ class Metrics:
         for column in (self.steps, *self.columns.values()):
             del column[end:]
         del self.nonfinite[bisect.bisect_left(self.nonfinite, step):]
+        self.loads.cut(step)
 
     def total(self, name):
         return sum(value for value in self.columns.get(name, ()) if value is not None)
@@ -46,10 +49,10 @@ def part(line, name):
 
 def values_of(line):
     """What is drawn of a line, by name: "loss", "time_ms.data", "time_ms.exposed.tp", "compute_kinds_ms.forward",
-    "evaluation.TASK.acc"."""
+    "evaluation.TASK.acc", "experts.load.worst"."""
     scores = flat(part(line, "evaluation"), "evaluation.")
     return {**{name: line.get(name) for name in NAMES}, **dict(flat(part(line, "time_ms"), "time_ms.")),
-            **dict(flat(part(line, "compute_kinds_ms"), "compute_kinds_ms.")),
+            **dict(flat(part(line, "compute_kinds_ms"), "compute_kinds_ms.")), **expert_loads.curves_of(part(line, "experts")),
             **{name: value for name, value in scores if not name.endswith("_stderr")}}
 
 
@@ -68,6 +71,7 @@ def read_metrics(path):
         for name, column in metrics.columns.items():
             column.append(values.get(name))
         metrics.steps.append(step)
+        metrics.loads.add(step, part(line, "experts"))
         if line.get("finite") is False:
             metrics.nonfinite.append(step)
         metrics.newest = line

@@ -19,6 +19,16 @@ const CURVES = [
      series: [{key: "memory_peak_gib", label: "peak of tensors"},
               {key: "memory_reserved_gib", label: "reserved on the GPU"},
               {key: "rss_gib", label: "resident set of the process"}]},
+    {title: "Largest load of an expert", unit: "times the mean", zero: true, quiet: true, about: "the tokens of the expert with most tokens in a layer, over the mean of its experts",
+     series: [{key: "experts.load.worst", label: "worst layer"}, {key: "experts.load.median", label: "median layer"}]},
+    {title: "Entropy of routers", unit: "nats", zero: true, quiet: true, about: "mean over tokens; at most ln(experts), and 0 if one expert has all of the score",
+     series: [{key: "experts.entropy.highest", label: "highest layer"}, {key: "experts.entropy.lowest", label: "lowest layer"}]},
+    {title: "Experts without tokens", zero: true, quiet: true, series: [{key: "experts.unused", label: "in all layers"}]},
+    {title: "Range of the biases of experts", zero: true, quiet: true, about: "largest minus smallest; scores are at most 1",
+     series: [{key: "experts.bias_range", label: "widest layer"}]},
+    {title: "Losses that balance experts", zero: true, quiet: true, about: "with their coefficients; the loss does not have them",
+     series: [{key: "experts.sequence_loss", label: "of sequences"}, {key: "experts.step_loss", label: "of steps"},
+              {key: "experts.z_loss", label: "z"}]},
     {title: "Skipped updates", zero: true, quiet: true,
      series: [{key: "skipped_updates", label: "since the run began"}]},
     {title: "Allocator retries", zero: true, quiet: true,
@@ -164,7 +174,8 @@ function addRun(run) {
     if (run.num_steps) addChart(grid, spec, run);
     if (kinds.length) addChart(grid, compute, run);
     addTimeline(grid, run.traces);
-    addHeatMap(grid, run.rank_times);
+    addRankTimes(grid, run.rank_times);
+    addExperts(grid, run.experts);
     addMesh(grid, run.mesh);
     grid.insertAdjacentHTML("beforeend", cardsOf(run));
 }

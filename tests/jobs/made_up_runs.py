@@ -34,6 +34,24 @@ def plain_run(folder, num_steps, **more):
     return lines
 
 
+def experts_of(layers, counts, **more):
+    """The object `experts` of a step with these tokens of the experts of each layer."""
+    return {"layers": layers, "load_max_over_mean": [max(row) * len(row) / sum(row) for row in counts],
+            "entropy": [1.5 + layer / 100 for layer in layers], "unused": [row.count(0) for row in counts],
+            "bias_min": [-0.1] * len(layers), "bias_max": [0.02 * layer for layer in layers], "step_loss": 0.01, "counts": counts, **more}
+
+
+def sparse_run(folder, num_steps, layers, counts_of, log_freq=10, **more):
+    """A run with experts: `counts_of(step)` are the tokens by layer; the lines of steps without a line in the log have no counts."""
+    lines = plain_run(folder, num_steps)
+    for line in lines:
+        line["experts"] = experts_of(layers, counts_of(line["step"]), **more)
+        if line["step"] != 1 and line["step"] % log_freq:
+            del line["experts"]["counts"]
+    write_lines(folder / "metrics.jsonl", lines)
+    return lines
+
+
 def long_run(folder, num_steps):
     """Many lines; only the loss differs. Step 700 is not finite, step 701 is an outlier. Returns the losses."""
     folder.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""The base of tests of report.py: makes pages, checks their form, and runs their script in Chromium where that is installed."""
+"""The base of tests of report.py: makes pages, checks their form, and runs their script in Chromium or in Node.js where these are
+installed."""
 import json
 import os
 import pathlib
@@ -16,6 +17,31 @@ sys.path[:0] = [str(JOBS), str(JOBS / "python")]
 
 MAX_BYTES = 3_000_000
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+NODE = shutil.which("node") or shutil.which("nodejs")
+
+# As much of a browser as the page's figures need, and what they drew. A picture keeps its colours in `pixels`.
+STUB = """
+const made = {}, elements = [];
+const element = () => {
+    const one = {innerHTML: "", below: "", textContent: "", parts: {}, on: {}, attributes: {}, clientWidth: 800, dataset: {}, style: {}, append() {},
+        setAttribute(name, value) { this.attributes[name] = value; }, removeAttribute(name) { delete this.attributes[name]; },
+        addEventListener(name, call) { (this.on[name] ??= []).push(call); },
+        send(name, event = {}) { this.on[name].forEach((call) => call({preventDefault() {}, ...event})); },
+        insertAdjacentHTML(place, text) { this.below += text; },
+        querySelector(name) { return this.parts[name] ??= element(); }, querySelectorAll: () => [],
+        getContext() { return {createImageData: (width, height) => ({data: new Uint8ClampedArray(4 * width * height)}),
+                               putImageData: ({data}) => { this.pixels = data; }}; },
+        get lastElementChild() { return this.querySelector("last"); }};
+    elements.push(one);
+    return one;
+};
+globalThis.document = {body: element(), createElement: element, querySelector: () => null,
+    getElementById: (id) => made[id] ??= Object.assign(element(), {textContent: id === "data" ? DATA : ""})};
+globalThis.ResizeObserver = class { observe() {} };
+globalThis.matchMedia = () => element();
+globalThis.getComputedStyle = () => ({getPropertyValue: (name) => ({"--low": "#000000", "--median": "#808080", "--high": "#ffffff"})[name]});
+"""
 
 # Runs at the end of a page and leaves what it found in the page's title.
 PROBE = """<script>
@@ -77,3 +103,14 @@ class PageTest(unittest.TestCase):
         title = re.search(r"<title>(.*?)</title>", done.stdout)
         self.assertTrue(title and title[1].startswith("{"), done.stdout[:300] + done.stderr[-300:])
         return json.loads(title[1].replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
+
+    def drawn(self, *words, script):
+        """What the page's script has made without a browser, as `script` prints it."""
+        self.page(*words)
+        text = (self.folder / "page.html").read_text()
+        data = re.search(r'id="data">(.*?)</script>', text, re.S)[1]
+        path = self.folder / "page.js"
+        path.write_text("\n".join([f"const DATA = {json.dumps(data)};", STUB, text.split("<script>")[-1].split("</script>")[0], script]))
+        done = subprocess.run([NODE, path], capture_output=True, text=True, timeout=50)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)

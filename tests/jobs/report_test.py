@@ -15,7 +15,7 @@ import unittest
 import unittest.mock
 
 from made_up_runs import RANKS, job_run, line_of, long_run, plain_run, started_run, write_lines
-from page_case import CHROMIUM, JOBS, PageTest
+from page_case import CHROMIUM, JOBS, NODE, PageTest
 from report_parsers import figures_of
 
 import prometheus_text
@@ -23,20 +23,7 @@ import report
 
 EVALUATED = pathlib.Path(__file__).with_name("evaluated.jsonl")  # lines of pretrain, which evaluated three tasks in steps 2 and 3
 MAX_SECONDS = 15
-NODE = shutil.which("node") or shutil.which("nodejs")
 
-# As much of a browser as the page's charts need, and what they drew.
-STUB = """
-const made = {};
-const element = () => ({innerHTML: "", below: "", parts: {}, clientWidth: 800, dataset: {}, setAttribute() {}, append() {}, addEventListener() {},
-    insertAdjacentHTML(place, text) { this.below += text; },
-    querySelector(name) { return this.parts[name] ??= element(); }, querySelectorAll: () => [],
-    get lastElementChild() { return this.querySelector("last"); }});
-globalThis.document = {body: element(), createElement: element, querySelector: () => null,
-    getElementById: (id) => made[id] ??= Object.assign(element(), {textContent: id === "data" ? DATA : ""})};
-globalThis.ResizeObserver = class { observe() {} };
-globalThis.matchMedia = () => element();
-"""
 SHOW = """
 console.log(JSON.stringify({charts: charts.map(({spec, plot}) => [spec.title, plot.querySelector("svg").innerHTML]), below: made.charts.below}));
 """
@@ -320,13 +307,7 @@ class ReportTest(PageTest):
     def test_charts_have_plain_numbers_and_values(self):
         """The drawn text, without a browser. A chart without values has no panel, and a line says why."""
         plain_run(self.folder / "run", 30, lr=3e-4, mfu_causal=None, mfu_noncausal=None, loss=None)
-        self.page(self.folder / "run")
-        path = self.folder / "page.js"
-        script = (self.folder / "page.html").read_text().split("<script>")[-1].split("</script>")[0]
-        self.page(self.folder / "run")
-        data = re.search(r'id="data">(.*?)</script>', (self.folder / "page.html").read_text(), re.S)[1]
-        path.write_text(f"const DATA = {json.dumps(data)};\n{STUB}\n{script}\n{SHOW}")
-        found = json.loads(subprocess.run([NODE, path], capture_output=True, text=True, check=True, timeout=50).stdout)
+        found = self.drawn(self.folder / "run", script=SHOW)
         drawn = dict(found["charts"])
         self.assertEqual(set(drawn), {"Gradient norm", "Learning rate", "Throughput", "Speed of a device", "Memory of rank 0",
                                       "Time of a step on rank 0"})
