@@ -1,8 +1,10 @@
-"""What a run says about its speed: slow ranks, and the files from which it knows them."""
+"""What a run says about its speed and its experts: slow ranks, faults of routers, and the files from which it knows them."""
+import base64
 import json
 import re
 import shutil
 import statistics
+import subprocess
 import sys
 
 import run
@@ -73,6 +75,32 @@ class Diagnosis(run.PretrainTest):
         about = [text for text in found if text.startswith("saving stops training for ")]
         self.assertEqual(len(about), 1, found)
         self.assertIn(": --checkpoint.async_mode=async saves in the background; --checkpoint.interval=", about[0])
+
+
+class Experts(run.PretrainTest):
+    def test_uneven_experts_are_named_and_drawn(self):
+        """Loads are never even, so that a plan for even ones is exceeded. The report has the counts of metrics.jsonl."""
+        done = self.run_ranks(2, *self.small(model__name="qwen3_moe", training__steps=300, training__seq_len=16, metrics__log_freq=50,
+                                             parallelism__expert_parallel_degree=2, moe__planned_imbalance=1))
+        self.assert_code(done, 0)
+        said = re.findall(r"([WI]) \[0\] experts \(uneven\): layer \d, the worst of \d such layers: the rank with the busiest experts got "
+                          r"1\.\d\d times an equal share of the tokens in steps 201 to 300 ", done.stderr)
+        self.assertEqual(said, ["W", "I"], done)
+        steps = self.steps()
+        self.assertGreater(steps[-1]["time_ms"]["exposed"]["ep"], 0)
+        subprocess.run([sys.executable, run.SOURCE / "jobs/report.py", self.folder / "run"], check=True)
+        page = (self.folder / "run/report.html").read_text()
+        drawn, = json.loads(re.search(r'id="data">(.*?)</script>', page, re.S)[1])["runs"]
+        counted = {step["step"]: step["experts"]["counts"] for step in steps if "counts" in step["experts"]}
+        self.assertEqual(sorted(counted), [1, 50, 100, 150, 200, 250, 300])
+        for stretch in drawn["experts"]["stretches"]:
+            counts = [count for layer in counted[stretch["first"]] for count in layer]
+            cells = base64.b64decode(stretch["cells"], b"+-")
+            order = sorted(range(len(cells)), key=lambda at: counts[at])
+            self.assertEqual(len(cells), len(counts))
+            self.assertEqual([byte == 0 for byte in cells], [count == 0 for count in counts])
+            self.assertEqual([cells[at] for at in order], sorted(cells), "tokens are equal in each layer, so more of them are a larger byte")
+        self.assertEqual([one["first"] for one in drawn["experts"]["stretches"]], sorted(counted))
 
 
 class Regression(saved.SavedTest):

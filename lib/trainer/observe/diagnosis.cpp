@@ -331,6 +331,7 @@ Diagnosis::Diagnosis(RunFacts facts, const RankTimesOptions& ranks, const Metric
 void Diagnosis::add(const StepMetrics& step) {
     const bool window_ends = ranks_.add(step.step, step.times);
     if (!explains_) return;
+    if (step.experts) experts_.add(step.step, *step.experts);
     const int64_t retries = step.memory.allocator ? step.memory.allocator->num_retries : 0;
     if (step.step_of_start > kStartUpSteps) {
         window_ += {.times = step.times,
@@ -389,6 +390,7 @@ void Diagnosis::end() {
     std::vector<Cause> found = diagnose(run_, facts_);
     if (found.size() > kMaxCauses) found.resize(kMaxCauses);
     for (const Cause& cause : found) spdlog::info("diagnosis ({}): {}", cause.rule, cause.text);
+    experts_.end();
 }
 
 }  // namespace argosy::observe

@@ -1,5 +1,6 @@
 // Says in words why a run is slow: rules that turn the split of the steps' time into sentences with a cause
 // and a remedy, at the end of a run and when its throughput falls. Shares are shares of rank 0's time.
+// Says also what is wrong with its experts (expert_diagnosis.h).
 // Exposed communication includes waiting for slow ranks, which have sentences of their own (rank_times.h).
 #pragma once
 
@@ -12,6 +13,7 @@
 
 #include "comm/communicator.h"
 #include "layout/mesh_shape.h"
+#include "observe/expert_diagnosis.h"
 #include "observe/metrics.h"
 #include "observe/rank_times.h"
 #include "observe/step_timer.h"
@@ -40,6 +42,7 @@ struct RunFacts {
     bool saves_async = true;
     int64_t checkpoint_interval = 0, validation_freq = 0, evaluation_freq = 0;  // in steps
     std::vector<std::string> slow_settings = {};  // sentences about environment variables
+    ExpertFacts experts = {};                     // of a model with experts
 };
 
 /// The steps to explain.
@@ -79,10 +82,10 @@ class Diagnosis {
     /// Takes the next step. COLLECTIVE if a window ends with this step. Logs a warning when the throughput of
     /// a window falls below 0.8 of what nine of ten windows before (of fewer than ten: all) reached, once
     /// until it has risen again or falls as much again. Saves, validations and evaluations do not count as
-    /// falls.
+    /// falls. Logs a warning of each fault of the experts when it begins.
     void add(const StepMetrics& step);
 
-    /// Logs the causes that hold for the run, if it had enough steps.
+    /// Logs the causes that hold for the run, if it had enough steps, and what is wrong with its experts.
     void end();
 
   private:
@@ -95,6 +98,7 @@ class Diagnosis {
 
     RunFacts facts_;
     RankTimes ranks_;
+    ExpertDiagnosis experts_{facts_.experts};
     bool explains_;  // on rank 0
     Observed run_;   // without the window
     Observed window_;

@@ -306,6 +306,15 @@ observe::RunFacts run_facts(const config::JobConfig& config, const train::Traine
         .slow_settings = slow_settings};
     const int num_stage_ranks = mesh.degree(layout::Axis::Pipeline);
     if (num_stage_ranks > 1) facts.pipeline = pipeline_facts(options, num_stage_ranks);
+    if (!options.spec.experts) return facts;
+    const train::BalanceOptions& balance = options.step.balance;
+    facts.experts = {.top_k = options.spec.experts->router.top_k,
+                     .num_parts = mesh.degree(mesh.expert_axes),
+                     .planned_imbalance = config.moe.planned_imbalance,
+                     .bias_update_rate = balance.bias_update_rate,
+                     .sequence_loss = balance.sequence_loss,
+                     .step_loss = balance.step_loss,
+                     .z_loss = balance.z_loss};
     return facts;
 }
 
