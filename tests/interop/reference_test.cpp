@@ -43,6 +43,7 @@ TEST_P(AgainstTransformers, EveryWeightIsFoundUnderItsName) {
             ++num_compared;
         }
     }
+    if (has_router_biases(source.spec)) num_compared += model::router_biases(source.spec).size();
     EXPECT_EQ(num_compared, weights.size() + (source.spec.tied_embeddings ? 1 : 0));
 }
 

@@ -90,7 +90,7 @@ Step::Step(parallel::ParallelModel& model, comm::Mesh& mesh, parallel::Executor 
     : model_(model), mesh_(mesh), executor_(std::move(executor)), options_(options) {
     make_optimizers();
     if (options.qk_clip) qk_clip_.emplace(*options.qk_clip, options.adamw.seed, model);
-    if (!model::router_biases(model.spec()).empty()) balance_.emplace(options.balance, model, mesh);
+    if (model.spec().experts) balance_.emplace(options.balance, model, mesh);
 }
 
 void Step::make_optimizers() {
