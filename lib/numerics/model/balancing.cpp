@@ -51,7 +51,7 @@ at::Tensor Balancing::add(const RoutedRows& rows, const at::Tensor& logits, cons
     }
     // 2. the shares of the scores [tokens, experts], and what follows from them
     const at::Tensor shares = ops::score_shares(own, router);
-    const auto sum = [](const at::Tensor& terms) { return terms.sum(at::kDouble); };
+    const auto sum = [](const at::Tensor& terms) { return terms.to(at::kDouble).sum(); };
     const at::Tensor zero = at::zeros({}, own.options().dtype(at::kDouble));
     std::vector<at::Tensor> found(kNumSums, zero);
     found[Entropy] = sum(at::special_entr(shares));

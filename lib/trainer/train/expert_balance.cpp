@@ -4,6 +4,8 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "model/units.h"
 #include "ops/numerics.h"
 
@@ -24,10 +26,12 @@ bool communicates(const BalanceOptions& options, const comm::Mesh& mesh) {
     return options.sequence_loss != 0 && mesh.degree(kPartsOfSequences) > 1;
 }
 
+/// The numbers in their order. In the host's memory no tensor is made, of which a dry step would not know.
 std::vector<double> list_of(const at::Tensor& numbers) {
-    const at::Tensor here = numbers.to(at::kCPU, at::kDouble).contiguous();
-    const auto* data = here.const_data_ptr<double>();
-    return {data, data + here.numel()};
+    const at::Tensor here = numbers.cpu();
+    const auto list = [&](const auto* data) { return std::vector<double>(data, data + here.numel()); };
+    if (here.scalar_type() == at::kDouble) return list(here.const_data_ptr<double>());
+    return list(here.const_data_ptr<float>());
 }
 
 }  // namespace
@@ -91,20 +95,25 @@ void ExpertBalance::apply(const at::Tensor& sums) {
 
 model::ExpertFigures ExpertBalance::figures(const at::Tensor& sums) const {
     model::ExpertFigures figures{.layers = layers_, .forced_balance = options_.force_balance};
-    const at::Tensor biases = model_.router_biases().cpu();
-    const bool has_biases = options_.bias_update_rate != 0 || biases.ne(0).any().item<bool>();
+    const std::vector<double> biases = list_of(model_.router_biases()), all = list_of(sums);
+    const auto is_bias = [](double bias) { return bias != 0; };
+    const bool has_biases = options_.bias_update_rate != 0 || std::ranges::any_of(biases, is_bias);
+    const int64_t num_experts = router_.num_experts, num_columns = num_experts + Balancing::kNumSums;
     for (const int64_t layer : layers_) {
-        const std::vector<double> found = list_of(counts(sums)[layer]);
-        figures.counts.emplace_back(found.begin(), found.end());
-        const double entropy = sums[layer][router_.num_experts + Balancing::Entropy].item<double>();
-        figures.entropy.push_back(entropy / static_cast<double>(num_tokens_));
+        const auto row = all.begin() + layer * num_columns;
+        figures.counts.emplace_back(row, row + num_experts);
+        figures.entropy.push_back(row[num_experts + Balancing::Entropy] / static_cast<double>(num_tokens_));
         if (!has_biases) continue;
-        figures.bias_min.push_back(biases[layer].min().item<double>());
-        figures.bias_max.push_back(biases[layer].max().item<double>());
+        const auto first = biases.begin() + layer * num_experts;
+        const auto [min, max] = std::minmax_element(first, first + num_experts);
+        figures.bias_min.push_back(*min);
+        figures.bias_max.push_back(*max);
     }
     const auto loss = [&](double scale, Balancing::Sum column) -> std::optional<double> {
         if (scale == 0) return {};
-        return scale * sums.select(1, router_.num_experts + column).sum().item<double>();
+        double sum = 0;
+        for (const int64_t layer : layers_) sum += all[layer * num_columns + num_experts + column];
+        return scale * sum;
     };
     figures.sequence_loss = loss(balancing_.sequence_scale, Balancing::SequenceLoss);
     figures.step_loss = loss(balancing_.step_scale, Balancing::StepLoss);
