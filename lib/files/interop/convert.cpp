@@ -166,9 +166,8 @@ void refuse_router_biases(const ModelSource& source) {
             continue;
         throw UserError(
             "{}: {} has biases in the choice of experts (moe.bias_update_rate), for which {} has no place in "
-            "Hugging "
-            "Face's format: the export would be another model. Keep it in this program's formats, which eval "
-            "reads",
+            "Hugging Face's format: the export would be another model. Keep it in this program's formats, "
+            "which eval reads",
             source.path.string(), tensor.name, source.spec.name);
     }
 }

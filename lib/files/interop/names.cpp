@@ -256,7 +256,7 @@ HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const mo
     return place;
 }
 
-bool has_router_biases(const model::ModelSpec& spec) { return spec.name == "glm4_moe"; }
+bool has_router_biases(const model::ModelSpec& spec) { return spec.name == "glm4_moe" && spec.experts; }
 
 const TensorInfo* find_router_bias(const TensorSource& source, const model::ModelSpec& spec, int64_t layer) {
     const auto biases = model::router_biases(spec);

@@ -41,19 +41,19 @@ at::Tensor Balancing::add(const RoutedRows& rows, const at::Tensor& logits, cons
     const at::Tensor own = logits.narrow(0, 0, rows.tokens.size);
     // 1. the slots of each expert: [sequences, experts], then f of whole sequences
     at::Tensor of_rank = routing.counts, sequence_loads;
-    const bool has_padding = own.size(0) < logits.size(0);
-    if (sequence_scale != 0 || has_padding) {
+    if (sequence_scale != 0 || own.size(0) < logits.size(0)) {  // rows of padding are no tokens
         at::Tensor counts = counts_of_sequences(rows, routing.experts, num_experts);
         of_rank = counts.sum(0);
-        if (sequence_scale != 0 && sum_over_sequences) sum_over_sequences(counts);
-        const auto even = static_cast<double>(router.top_k * seq_len) / static_cast<double>(num_experts);
-        sequence_loads = (counts.to(at::kDouble) / even).to(logits.scalar_type());
+        if (sequence_scale != 0) {
+            if (sum_over_sequences) sum_over_sequences(counts);
+            const auto even = static_cast<double>(router.top_k * seq_len) / static_cast<double>(num_experts);
+            sequence_loads = (counts.to(at::kDouble) / even).to(logits.scalar_type());
+        }
     }
     // 2. the shares of the scores [tokens, experts], and what follows from them
     const at::Tensor shares = ops::score_shares(own, router);
     const auto sum = [](const at::Tensor& terms) { return terms.to(at::kDouble).sum(); };
-    const at::Tensor zero = at::zeros({}, own.options().dtype(at::kDouble));
-    std::vector<at::Tensor> found(kNumSums, zero);
+    std::vector<at::Tensor> found(kNumSums, at::zeros({}, own.options().dtype(at::kDouble)));
     found[Entropy] = sum(at::special_entr(shares));
     if (sequence_scale != 0) {
         const at::Tensor of_tokens = ops::embedding(sequence_loads, sequences_of(rows, own.options()), 0);

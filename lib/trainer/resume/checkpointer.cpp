@@ -114,8 +114,7 @@ Checkpointer::Checkpointer(SaveOptions options, comm::Communicator& control, con
         if (state_.weights().has_router_biases() && !interop::has_router_biases(state_.spec())) {
             throw UserError(
                 "checkpoint.last_save_in_hf = true, but the run has loaded biases of experts, and {} has no "
-                "place "
-                "for them in Hugging Face's format; remove the key",
+                "place for them in Hugging Face's format; remove the key",
                 state_.spec().name);
         }
     }));
