@@ -208,3 +208,8 @@ if(ARGOSY_CUDA)
     target_include_directories(foreign_cublas SYSTEM INTERFACE ${ARGOSY_CUBLAS_INCLUDE})
     target_link_libraries(foreign_cublas INTERFACE ${ARGOSY_CUBLAS_LIBRARY} foreign_cuda)
 endif()
+
+get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+foreach(target IN LISTS targets)
+    add_run_path(${target} INTERFACE ${target})
+endforeach()

@@ -20,7 +20,7 @@ apps=("$prefix"/bin/*)
 # The libraries that the dynamic linker would load: none is missing, none lies in a tree that other machines lack, and
 # the installed ones are loaded from lib/.
 for app in "${apps[@]}"; do
-    readelf -d "$app" | grep -q 'Library r.*path: \[$ORIGIN/../lib\]' || fail "$app has another run path"
+    case $(readelf -d "$app" | sed -n 's/.*Library r.*path: //p') in '[$ORIGIN/../lib]' | '') ;; *) fail "$app has another run path" ;; esac
     while read -r name arrow path _; do
         [ "$arrow" = "=>" ] || continue
         case $path in

@@ -56,4 +56,5 @@ elseif(ARGOSY_TESTS AND ARGOSY_NVCC AND ARGOSY_CUDART_INCLUDE AND ARGOSY_CUDART_
     target_include_directories(argosy_gpu_kernels PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/numerics)
     target_include_directories(argosy_gpu_kernels SYSTEM PRIVATE ${ARGOSY_CUDART_INCLUDE})
     target_link_libraries(argosy_gpu_kernels PUBLIC argosy_cuda ${ARGOSY_CUDART_LIBRARY})
+    add_run_path(argosy_gpu_kernels INTERFACE ${ARGOSY_CUDART_LIBRARY})
 endif()
