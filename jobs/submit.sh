@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # submit.sh CONFIG [--nodes N] [--spares K] [--ranks-per-node G] [--template NAME] [--time T] [--sweep POINTS] [--after JOB]
-#           [--baseline RUN] [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
+#           [--baseline RUN] [--stage FOLDER] [--site FILE] [--sbatch "OPTIONS"] [--dry-run] [--section.key value ...]
 # Fills the template that fits the configuration, submits it and prints the job's number. --spares allocates K further nodes,
 # and the job starts failed ranks again on good nodes of its own (see FAILURES.md). --baseline RUN sets metrics.baseline: the
-# earlier run, or for each point of a sweep the point with the same options of the earlier sweep RUN. --dry-run prints the filled
-# script instead.
+# earlier run, or for each point of a sweep the point with the same options of the earlier sweep RUN. --stage sets ARGOSY_STAGE: a
+# folder on a disk of each node, as /tmp or '$SLURM_TMPDIR', to which the job copies the programs and their libraries (see CLUSTER.md).
+# --dry-run prints the filled script instead.
 # The run's folder keeps the script, the configuration and the points of a sweep; its log is logs/JOB.log. A mistake in
 # configuration or options, or a folder in use, ends with exit code 2 before anything is submitted. If a signal comes while
 # sbatch runs, the last message names the job that was submitted.
@@ -39,6 +40,7 @@ while [ $# -gt 0 ]; do
                      fail "--after $2 is not the number of a job; give what submit.sh printed, several with : between them"
                  after=$2 ;;
         --baseline) baseline=$(realpath "$2") ;;
+        --stage) export ARGOSY_STAGE=$2 ;;
         --site) site=$2 ;;
         --sbatch) more=$2 ;;
         --*.*) options+=("$1" "$2") ;;

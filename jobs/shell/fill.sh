@@ -194,7 +194,7 @@ use_scripts_of() { scripts=$1/scripts; }
 keep_scripts() {
     rm -rf "$scripts.new"
     mkdir -p "$scripts.new/shell"
-    cp "$ARGOSY_JOBS"/shell/{help,job,requeue,room,run_folder,site,spares}.sh "$scripts.new/shell"
+    cp "$ARGOSY_JOBS"/shell/{help,job,requeue,room,run_folder,site,spares,stage}.sh "$scripts.new/shell"
     cp -r "$ARGOSY_JOBS"/{bind.sh,site.conf,fabric} "$scripts.new"
     cp "$ARGOSY_SITE" "$scripts.new/own_site.conf"
     rm -rf "$scripts"

@@ -18,6 +18,8 @@ source "$ARGOSY_JOBS/shell/requeue.sh"
 source "$ARGOSY_JOBS/shell/room.sh"
 # shellcheck source=jobs/shell/spares.sh
 source "$ARGOSY_JOBS/shell/spares.sh"  # sets num_nodes and ranks, the numbers of nodes and ranks that train
+# shellcheck source=jobs/shell/stage.sh
+source "$ARGOSY_JOBS/shell/stage.sh"
 
 # The job id of an array task is ARRAY_TASK. The last task also has the array's own number as job id; with that number,
 # Slurm would act on the whole array.
@@ -68,7 +70,8 @@ set_launch_words() {
        { [ ${#container_options[@]} -gt 0 ] || env --block-signal=USR1 true 2>/dev/null; }; then
         words+=(env --block-signal=USR1)
     fi
-    words+=("$ARGOSY_JOBS/bind.sh" "${container_words[@]}")
+    words+=("${stage:-$ARGOSY_JOBS}/bind.sh" ${stage:+env "LD_LIBRARY_PATH=$stage${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"}
+            "${container_words[@]}")
 }
 
 # Makes an empty folder ARGOSY_ARRIVALS. Each node has a file there, with a line for each of its ranks that has started, so
@@ -173,7 +176,7 @@ preflight() {
     [ "$ARGOSY_PREFLIGHT" != no ] || return 0
     local history=(--history "$ARGOSY_NODE_HISTORY")
     [ "$ARGOSY_NODE_HISTORY" != no ] || history=()
-    ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$ARGOSY_BIN/preflight" \
+    ARGOSY_START_SECONDS=${ARGOSY_START_SECONDS:-90} launch "$ranks" "$programs/preflight" \
         --config "$run/effective.toml" ${ARGOSY_PREFLIGHT_WARN:+--only-warn "$ARGOSY_PREFLIGHT_WARN"} \
         "${history[@]}" --json "$run/preflight.json" || code=$?
     [ "$code" != 3 ] || preflight_failed=yes
@@ -189,6 +192,7 @@ train() {
     [ -n "$run" ] || begin_run "$@"
     read_settings "$@"
     keep_settings "$settings"
+    if [ "$ARGOSY_PREFLIGHT" = no ]; then stage_programs pretrain; else stage_programs pretrain preflight; fi
     [ -z "$spares" ] || watch_first_node
     while :; do
         code=0
@@ -197,7 +201,7 @@ train() {
     done
     end_or_requeue "$code"
 }
-check_and_train() { preflight_failed=; check_nodes && launch "$ranks" "$ARGOSY_BIN/pretrain" --config "$@"; }
+check_and_train() { preflight_failed=; check_nodes && launch "$ranks" "$programs/pretrain" --config "$@"; }
 
 # begin_run CONFIG [--section.key value ...]: sets `run`, takes the lock of the run's folder, and only then writes there.
 # Ends the job if it may not start.

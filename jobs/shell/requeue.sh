@@ -144,9 +144,14 @@ nodes_of_missing_ranks() {
     fi
 }
 
-# Prints the nodes that the pre-flight, if it has failed, or the watchdog named, as n3,n5. The watchdog may have named nodes at
+# Prints the nodes that the staging, the pre-flight, if it has failed, or the watchdog named, as n3,n5. The watchdog may have named nodes at
 # any code: srun returns the highest code of all ranks, which may hide the watchdog's 76.
-named_nodes() { if [ -n "$preflight_failed" ]; then nodes_of_preflight; else nodes_of_missing_ranks; fi; }
+named_nodes() {
+    if [ -n "$unfit_nodes" ]; then echo "$unfit_nodes"
+    elif [ -n "$preflight_failed" ]; then nodes_of_preflight
+    else nodes_of_missing_ranks
+    fi
+}
 
 # exclude NODES: adds the nodes to the file `excluded`, which holds the job's own exclusions, the oldest first:
 # "JOB NODE SECONDS_SINCE_1970".
@@ -320,6 +325,7 @@ end_or_requeue() {
         record end 1 restarted
         exit 1
     fi
+    unstage_programs
     case $code,$preflight_failed in
         0,) record end 0 "done"; rm -f "$run/restarts"; say "done"; exit 0 ;;
         2, | 3, | 77,) say "exit $code: a restart would fail the same way, so the job ends"

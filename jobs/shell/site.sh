@@ -109,10 +109,22 @@ check_site() {
     [[ $ARGOSY_INTERFACE =~ ^[A-Za-z0-9_.,:@-]*$ ]] ||
         fail "ARGOSY_INTERFACE is '$ARGOSY_INTERFACE'; write whole names of interfaces, as in ib0 or eth0,eth1"
     check_container
+    check_stage
     if [ -n "$ARGOSY_MODULES" ] && ! command -v module >/dev/null; then
         fail "ARGOSY_MODULES is set, but the shell has no command 'module': source its definition in $ARGOSY_SITE" \
              "(often /etc/profile.d/modules.sh or lmod.sh)"
     fi
+}
+
+# check_stage: ends if jobs cannot copy their programs to ARGOSY_STAGE.
+check_stage() {
+    [ -n "$ARGOSY_STAGE" ] || return 0
+    [[ $ARGOSY_STAGE =~ ^(/|\$[A-Z_]+(/|$)) ]] ||
+        fail "ARGOSY_STAGE is '$ARGOSY_STAGE', no absolute path; it may begin with a variable of the job, as in \$SLURM_TMPDIR"
+    [ -z "$ARGOSY_CONTAINER" ] ||
+        fail "ARGOSY_STAGE and ARGOSY_CONTAINER are set: the programs of a container are in its image; leave one of them out"
+    command -v sbcast >/dev/null ||
+        fail "ARGOSY_STAGE is set, but there is no sbcast on $(hostname): leave it out, or install Slurm's commands there"
 }
 
 # check_container: ends if the site's runtime cannot start the image.

@@ -39,6 +39,7 @@ esac
 echo "NCCL_DEBUG=\$NCCL_DEBUG, topology to \$NCCL_TOPO_DUMP_FILE." >&2
 echo "algorithm '\$NCCL_ALGO', preflight '\$ARGOSY_PREFLIGHT', interface '\$NCCL_SOCKET_IFNAME'" >&2
 ls -l /proc/\$\$/fd | grep job.lock >&2
+echo "started as \$0, libraries in '\$LD_LIBRARY_PATH'" >&2
 cat $folder/message >&2
 [ ! -e $folder/stop ] || kill -STOP \$\$
 exit \$(cat $folder/code)
@@ -217,6 +218,43 @@ silent "too few nodes"
 : >"$folder/up"
 cp "$folder/bin/sbatch-answers" "$folder/bin/sbatch"
 rm "$folder/bin/sleep"
+
+# Staging: ranks start from a folder of the node, which goes at the end, and folders of jobs that are not in the queue go as well.
+stand_in bin/squeue <<<'echo 17; echo 6'
+stand_in bin/sbcast <<<"[ ! -e $folder/no-sbcast ] || { echo 'sbcast: error: No space left' >&2; exit 1; }; exec cp \"\${@:2}\""
+stand_in bin/df <<<"echo Avail; cat $folder/free"
+echo 9999999 >"$folder/free"
+staged() { rm -f "$run/restarts"; job 9 ARGOSY_STAGE="$local" "$@"; [ ! -e "$run/stage.tar" ] || fail "an archive stays"; }
+local=$folder/local
+mkdir -p "$local"/argosy.{17.4,5.0,6.0}
+sed -i '/^export ARGOSY_STAGE=/d' "$run/job.sbatch"
+sed -i 's/^unset /export STAGE=$ARGOSY_STAGE; &/; s/^set -- /export ARGOSY_STAGE=$STAGE; &/' "$run/job.sbatch"
+staged LD_LIBRARY_PATH=/opt/lib
+says "started as $local/argosy.17.9/pretrain, libraries in '$local/argosy.17.9:/opt/lib'"
+[ "$(ls "$local")" = argosy.6.0 ] || fail "$local has $(ls "$local")"
+staged SLURM_TMPDIR="$local" ARGOSY_STAGE='$SLURM_TMPDIR'
+says "started as $local/argosy.17.9/pretrain, libraries in '$local/argosy.17.9'"
+# What all nodes lack ends the job, what one of them lacks does not: it is requeued without that node. srun starts one task here.
+refuses() { [ "$status" = 2 ] && [ ! -s "$folder/asked" ] || fail "status $status, asked: $(<"$folder/asked")"; says "$1"; silent "started as"; }
+echo 1024 >"$folder/free"
+staged
+refuses "the programs cannot be staged in $local/argosy.17.9 (ARGOSY_STAGE): n1: 1 MiB are free of the 2 MiB that archive and files need"
+echo 9999999 >"$folder/free"
+local=$folder/nowhere staged
+refuses "mkdir: cannot create directory"
+staged ARGOSY_STAGE='$SLURM_TMPDIR'
+refuses "ARGOSY_STAGE is '\$SLURM_TMPDIR', which is '' in this job: it is no absolute path"
+staged SLURM_JOB_NODELIST=n1,n2 SLURM_JOB_NUM_NODES=2 SLURM_NTASKS=2
+says "(ARGOSY_STAGE): n2: no answer"
+says "requeueing job 17 without n2"
+: >"$folder/no-sbcast"
+staged
+says "sbcast: error: No space left"
+grep -qx "requeue 17" "$folder/asked" || fail "not requeued after sbcast failed"
+[ "$(ls "$local")" = argosy.6.0 ] || fail "$local has $(ls "$local")"
+sed -i 's/; export ARGOSY_STAGE=$STAGE; set/; set/' "$run/job.sbatch"
+rm "$folder"/bin/{df,sbcast} "$run/restarts"
+stand_in bin/squeue <<<'true'
 
 # Too little room for the programs: said before they start. srun gives this shell's limits to the ranks.
 (ulimit -v 700000; job 9; echo "$status" >"$folder/status")

@@ -142,6 +142,7 @@ class Cluster:
     def __init__(self, partitions):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="argosy-slurm-"))
         self.nodes = [node for nodes in partitions.values() for node in nodes]
+        self.disk = self.folder / "pmix"  # on a node, a folder of its own: pmix-NODE here
         self.daemons = {}
         try:
             self.configure(partitions)

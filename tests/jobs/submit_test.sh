@@ -224,6 +224,14 @@ done
 refused "the template 'sweep' needs the points of a sweep" "$configs/llama3_8b_1node.toml" --template sweep
 refused "leave out --template fsdp" "$configs/llama3_8b_1node.toml" --template fsdp --sweep "$folder/points"
 ARGOSY_LAUNCHER=mpirun refused "--spares works with srun only" "$configs/llama3_8b_1node.toml" --spares 1
+mkdir "$folder/all" "$folder/sbcast"
+ln -s "$(command -v true)" "$folder/sbcast/sbcast"
+ln -s /usr/bin/* "$folder/all"
+rm -f "$folder/all/sbcast"
+refused "no absolute path" "$configs/llama3_8b_1node.toml" --stage tmp
+PATH=$folder/all refused "there is no sbcast on $(hostname)" "$configs/llama3_8b_1node.toml" --stage /tmp
+PATH=$folder/sbcast:$PATH dry "$configs/llama3_8b_1node.toml" --stage '$SLURM_TMPDIR/argosy'
+expect_line 'export ARGOSY_STAGE=\$SLURM_TMPDIR/argosy'
 refused "no template 'best'" "$configs/llama3_8b_1node.toml" --template best
 refused "unknown option --node" "$configs/llama3_8b_1node.toml" --node 2
 refused "the configuration is missing" --nodes 2
