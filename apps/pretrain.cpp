@@ -261,7 +261,7 @@ ExitCode pretrain(const mpi::Comm& ranks, const Environment& environment,
         return ranks.rank() == 0 ? print_arrival(line.arrival) : ExitCode::Done;
     if (line.command != config::Command::Run) {
         const std::string text = config::answer(line);
-        if (ranks.rank() == 0) std::fputs(text.c_str(), stdout);
+        if (ranks.rank() == 0) print_text(text, stdout);
         return ExitCode::Done;
     }
     setup::require_same_settings(ranks, line.config);
@@ -287,8 +287,18 @@ int main(int argc, char** argv) {
     using namespace argosy;
     catch_stop_requests(StopSignals::Scheduler);
     setup::separate_streams();
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    // One process answers without MPI, whose start takes longer than the answer.
+    const Environment own = Environment::read();
+    if (own.start.num_ranks <= 1 && config::asks_for_text(words)) {
+        return end_process(run_program("pretrain", [&] {
+            start_log(own.log_level, 0, 1);
+            print_text(config::answer(config::parse_command_line(words)), stdout);
+            return ExitCode::Done;
+        }));
+    }
     return end_process(
         mpi::run_program("pretrain", &argc, &argv, [&](const auto& ranks, const auto& environment) {
-            return pretrain(ranks, environment, {argv + 1, argv + argc});
+            return pretrain(ranks, environment, words);
         }));
 }

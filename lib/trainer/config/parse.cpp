@@ -353,6 +353,17 @@ std::string name_of(Command command) {
     return command == Command::Run ? "training" : "--from-torchtitan or --from-litgpt";
 }
 
+bool asks_for_text(const std::vector<std::string>& words) {
+    if (help_topic(words)) return true;
+    bool asks = false;
+    for (const std::string& word : words) {
+        const auto command = is_option(word) ? kCommands.find(word.substr(2)) : kCommands.end();
+        if (command == kCommands.end()) continue;
+        asks = command->second != Command::Plan && command->second != Command::Search;  // the last one counts
+    }
+    return asks;
+}
+
 CommandLine parse_command_line(const std::vector<std::string>& words) {
     return with_one_line([&] { return parse(words); });
 }

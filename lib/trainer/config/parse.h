@@ -54,6 +54,9 @@ struct CommandLine {
 /// name.
 CommandLine parse_command_line(const std::vector<std::string>& words);
 
+/// Whether the command line asks for nothing but answer() (config/print.h), for which no ranks are needed.
+bool asks_for_text(const std::vector<std::string>& words);
+
 /// The command in words: "training", "--plan".
 std::string name_of(Command command);
 
