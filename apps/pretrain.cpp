@@ -297,8 +297,7 @@ int main(int argc, char** argv) {
             return ExitCode::Done;
         }));
     }
-    return end_process(
-        mpi::run_program("pretrain", &argc, &argv, [&](const auto& ranks, const auto& environment) {
-            return pretrain(ranks, environment, words);
-        }));
+    return end_process(mpi::run_program(
+        "pretrain", &argc, &argv,
+        [&](const auto& ranks, const auto& environment) { return pretrain(ranks, environment, words); }));
 }

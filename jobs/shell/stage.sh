@@ -18,18 +18,19 @@ readonly STAGE_SECONDS=1800  # gigabytes over a slow network
 
 # stage_programs [PROGRAM ...]: stages the programs, or ends the job.
 stage_programs() {
-    local archive=$run/stage.tar folder mib failed
+    local archive=$run/stage.tar folder mib failed began=$SECONDS
     [ -n "$ARGOSY_STAGE" ] || return 0
     folder=$(stage_parent)/argosy.$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0} || end_or_requeue 2
     pack_programs "$archive" "$@" || { rm -f "$archive"; end_or_requeue 2; }
     mib=$(($(stat -c %s "$archive") / 1048576 + 1))
-    say "staging $# programs and their libraries, $mib MiB, in $folder on each node"
+    say "staging $* and libraries, $mib MiB, in $folder on each node"
     on_each_node 300 make_stage "$folder" "$((2 * mib))" "$(squeue -h -u "$(id -un)" -o %A | paste -sd' ')" ||
         give_up_staging "$folder" "$archive"
     (close_lock; exec timeout "$STAGE_SECONDS" sbcast --preserve "$archive" "$folder/stage.tar" >&2) ||
         failed='' give_up_staging "$folder" "$archive"
     on_each_node "$STAGE_SECONDS" unpack_stage "$folder" || give_up_staging "$folder" "$archive"
     rm -f "$archive"
+    say "staged in $((SECONDS - began)) s"
     stage=$folder programs=$folder
 }
 

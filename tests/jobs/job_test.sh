@@ -253,6 +253,14 @@ says "sbcast: error: No space left"
 grep -qx "requeue 17" "$folder/asked" || fail "not requeued after sbcast failed"
 [ "$(ls "$local")" = argosy.6.0 ] || fail "$local has $(ls "$local")"
 sed -i 's/; export ARGOSY_STAGE=$STAGE; set/; set/' "$run/job.sbatch"
+# An archive holds what the program loads beside the machine's own libraries, under the names by which it asks for them.
+: >"$folder/libcudnn.so.9"
+: >"$folder/libcudnn_ops.so.9"
+libraries=$(ARGOSY_BIN=x bash -c 'source "$1"; libraries_in "$2"' - "$jobs/shell/stage.sh" \
+            "$(ldd "$real/pretrain"; echo "	libcudnn.so.9 => $folder/./libcudnn.so.9 (0x1)")")
+grep -qx "$folder/libcudnn_ops.so.9" <<<"$libraries" || fail "no library that is loaded by name: $libraries"
+[ "$(xargs -n 1 basename <<<"$libraries" | grep -v libcudnn | sort)" = "$(ldd "$real/pretrain" | awk '$3 ~ /^\// && $3 !~ /^\/(usr\/)?lib/ { print $1 }' | sort)" ] ||
+    fail "other libraries than pretrain loads: $libraries"
 rm "$folder"/bin/{df,sbcast} "$run/restarts"
 stand_in bin/squeue <<<'true'
 
