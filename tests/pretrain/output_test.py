@@ -29,8 +29,9 @@ def keys_of(toml):
 
 class Answers(run.PretrainTest):
     def ask_alone(self, *arguments):
+        """The answer where MPI cannot start."""
         alone = subprocess.run([run.PRETRAIN, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                               timeout=run.LIMIT_SECONDS)
+                               timeout=run.LIMIT_SECONDS, env=os.environ | {"OMPI_MCA_pml": "none"})
         self.assertEqual((alone.returncode, alone.stderr), (0, ""))
         return alone
 
