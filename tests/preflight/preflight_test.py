@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -150,10 +149,7 @@ class Preflight(PreflightTest):
         self.assertIn("self,sm", finding["what"])
 
     def test_a_program_that_differs(self):
-        other = self.folder / "preflight"
-        shutil.copy(BIN / "preflight", other)
-        with other.open("ab") as file:
-            file.write(b"another build")
+        other = run.another_build(self, BIN / "preflight")
         code, out, err = self.run_ranks((1, self.words()), (1, self.words(program=other)))
         self.assertEqual(code, 3, out + err)
         self.assertRegex(out, "FAIL  .*(program|executable)")

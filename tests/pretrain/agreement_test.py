@@ -51,10 +51,7 @@ class Agreement(run.PretrainTest):
             (["asks for --print-config on rank 0; asks for training on rank 1"], self.words("--print-config"), usual)])
 
     def test_another_program(self):
-        other = self.folder / "pretrain"
-        shutil.copy(run.PRETRAIN, other)
-        with other.open("ab") as file:
-            file.write(b"another build")
+        other = run.another_build(self, run.PRETRAIN)
         self.expect_refusal([(["executable: ", f"({run.PRETRAIN}", f"({other}", "on rank 1"], self.words(), self.words(program=other))])
 
     def model(self, name, **changes):

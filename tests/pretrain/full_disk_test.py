@@ -73,19 +73,20 @@ class NoRoomToStart(WithDisk):
 
     def test_a_temporary_folder_without_room_is_named_and_nothing_hangs(self):
         """Open MPI 4.1 needs 8 MiB and some pages. With less, mpirun hangs, or many lines name no folder."""
-        config = ("--config", run.SOURCE / "configs/debug_cpu.toml", "--print-config")
+        config = ("--config", run.SOURCE / "configs/debug_cpu.toml")
+        question = (*config, "--print-config")
         disk = self.disk("size=1m")
         environment = {"TMPDIR": str(disk / "absent" / "folder")}  # Open MPI makes it
         for megabytes in (1, 8):
             with self.subTest(megabytes=megabytes):
                 subprocess.run(["mount", "-o", f"remount,size={megabytes}m", disk], check=True)
-                for command in ((run.MPIRUN, 2, run.PRETRAIN), (run.MPIRUN, 2, "true"), (run.PRETRAIN,)):
-                    done = self.alone(*command, *config, environment=environment)
+                for command in ((run.MPIRUN, 2, run.PRETRAIN, *question), (run.MPIRUN, 2, "true"), (run.PRETRAIN, *config)):
+                    done = self.alone(*command, environment=environment)
                     self.assert_refused(done, 1, f"the temporary folder {disk}/absent/folder has no room for the 9216 KiB that MPI "
                                         "needs: No space left on device; make room there, or set TMPDIR")
         subprocess.run(["mount", "-o", "remount,size=10m", disk], check=True)
         for command in ((run.MPIRUN, 2, run.PRETRAIN), (run.PRETRAIN,)):
-            done = self.alone(*command, *config, environment=environment)
+            done = self.alone(*command, *question, environment=environment)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertEqual([path.name for path in disk.glob("argosy-*")], [])
 

@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -35,6 +36,17 @@ def words(settings):
         text = str(value).lower() if isinstance(value, bool) else str(value)
         line += ["--" + key.replace("__", "."), text]
     return line
+
+
+def another_build(test, program):
+    """A copy with other bytes until the end of the test. A program finds its libraries from its folder, so that is beside `program`'s."""
+    folder = tempfile.TemporaryDirectory(dir=program.parent.parent)
+    test.addCleanup(folder.cleanup)
+    copy = pathlib.Path(folder.name) / program.name
+    shutil.copy(program, copy)
+    with copy.open("ab") as file:
+        file.write(b"another build")
+    return copy
 
 
 class Finished:
