@@ -147,6 +147,34 @@ TEST_F(OverNccl, AGatherDoesNotWaitForAReduction) {
     reduction.wait();
 }
 
+TEST_F(OverNccl, ChannelsAreUnderWayFromSubmissionToWait) {
+    const auto limited = all_ranks(Backend::Nccl, "limited",
+                                   {.timeout_seconds = kTimeoutSeconds, .collective_channels = 16, .message_channels = 4});
+    const auto all = [&] {
+        std::vector<int> ranks(size_);
+        for (int rank = 0; rank < size_; ++rank) ranks[rank] = rank;
+        return ranks;
+    }();
+    const auto part = limited->subgroup(all, "part");
+    part->open_channels();
+    const at::Tensor sums = own(), gathered = at::zeros({size_ * kElements}), mine = own(), theirs = at::zeros({kElements});
+    EXPECT_EQ(limited->channels_under_way(), 0);
+    Pending reduction = limited->submit({OpKind::AllReduce, sums, sums});
+    EXPECT_EQ(limited->channels_under_way(), 16);
+    Pending gather = part->submit({OpKind::AllGather, gathered, mine});
+    EXPECT_EQ(limited->channels_under_way(), 32) << "a group counts for the others of its ranks";
+    const Op to_next{.kind = OpKind::Send, .in = mine, .peer = (rank_ + 1) % size_},
+        from_previous{.kind = OpKind::Receive, .out = theirs, .peer = (rank_ + size_ - 1) % size_};
+    {
+        const Pending messages = part->submit(std::vector{to_next, from_previous});
+        EXPECT_EQ(part->channels_under_way(), 40);
+    }
+    EXPECT_EQ(limited->channels_under_way(), 32) << "the destructor waits";
+    gather.wait();
+    reduction.wait();
+    EXPECT_EQ(limited->channels_under_way(), 0);
+}
+
 TEST_F(OverNccl, AMessageNeedsAChannel) {
     const at::Tensor both = own();
     EXPECT_ERROR(world_->submit(Op{.kind = OpKind::Send, .in = both, .peer = 0}), RunError,

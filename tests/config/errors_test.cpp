@@ -557,6 +557,11 @@ TEST(Errors, ChannelsOfCommunicatorsAreWholeClusters) {
               "comm.message_channels = 2 is not a multiple of 4, the thread blocks of a cluster of NCCL's "
               "kernels on Hopper and later; set 4, or 0 to let NCCL choose");
     EXPECT_EQ(error_of({"--comm.collective_channels=16", "--comm.message_channels=4"}), "no error");
+    EXPECT_EQ(error_of({"--comm.collective_channels=16", "--comm.products_leave_channels=true"}), "no error");
+    EXPECT_EQ(error_of({"--comm.products_leave_channels=true"}),
+              "comm.products_leave_channels = true, but neither comm.collective_channels nor "
+              "comm.message_channels is set, so nothing says how many SMs products leave; set "
+              "comm.collective_channels = 16, or remove the key");
 }
 
 TEST(Errors, CheckpointRetentionOptionsMustBeValid) {

@@ -386,6 +386,28 @@ TEST_P(GpuFloat8, AProductWithoutAlgorithmIsEmulated) {
     }
 }
 
+TEST_P(GpuFloat8, ProductsLeaveMultiprocessorsWhileCollectivesHoldThem) {
+    int left = 0;
+    context_.choose_products_for([&left] { return left; });
+    const at::Tensor x = uneven(16, 16), weight = uneven(16, 16);
+    const Recipe& recipe = *find_recipe("rowwise");
+    const Operand cast_x = of(x, recipe.forward.left, SumOver::Columns);
+    const Stack cast_weight =
+        Stack::of(weight, recipe).cast(recipe.forward.right, SumOver::Columns, largest_magnitude(weight));
+    for (const int number : {0, 116, 0}) {
+        left = number;
+        fake_cublaslt().max_multiprocessors = -1;
+        linear(x, weight);
+        gpu::synchronize();
+        EXPECT_EQ(fake_cublaslt().max_multiprocessors, number);
+        const OpsContext inner;
+        fake_cublaslt().max_multiprocessors = -1;
+        linear(cast_x, cast_weight);
+        gpu::synchronize();
+        EXPECT_EQ(fake_cublaslt().max_multiprocessors, number) << "float8, in an inner context";
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, GpuFloat8,
                          ::testing::Values(Device{80, at::kBFloat16}, Device{90, at::kBFloat16},
                                            Device{90, at::kFloat}, Device{100, at::kBFloat16},

@@ -216,6 +216,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->totalGlobalMem = size_t{1} << 40;
     properties->major = fake_gpus().capability / 10;
     properties->minor = fake_gpus().capability % 10;
+    properties->multiProcessorCount = 132;
     return cudaSuccess;
 }
 

@@ -175,7 +175,8 @@ bool run(const at::Tensor& to, const ScaledProduct& product, cublas::ScaleMode m
                                      .scales = mode,
                                      .scale_a = address(scale_a),
                                      .scale_b = address(scale_b),
-                                     .fast_sums = product.fast_sums && !has_blocks_of_128(mode)},
+                                     .fast_sums = product.fast_sums && !has_blocks_of_128(mode),
+                                     .max_multiprocessors = product_multiprocessors()},
                                     gpu::current_stream());
     };
     if (try_run(a, b)) return true;

@@ -97,7 +97,8 @@ void gpu_multiply(const at::Tensor& out, const Factors& factors, const Epilogue&
                       .addend = addend.defined() ? addend.const_data_ptr() : nullptr,
                       .bias = bias.defined() ? bias.const_data_ptr() : nullptr,
                       .factor = epilogue.factor,
-                      .addend_factor = epilogue.addend_factor},
+                      .addend_factor = epilogue.addend_factor,
+                      .max_multiprocessors = product_multiprocessors()},
                      gpu::current_stream());
 }
 

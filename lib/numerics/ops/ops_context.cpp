@@ -32,6 +32,12 @@ cublas::Multiplier& multiplier() {
     return innermost->multiplier();
 }
 
+int product_multiprocessors() {
+    if (innermost == nullptr) return 0;
+    const std::function<int()>& chosen = innermost->outermost().product_multiprocessors_;
+    return chosen ? chosen() : 0;
+}
+
 void set_num_threads(int num_threads) { at::set_num_threads(num_threads); }
 
 int num_threads() { return at::get_num_threads(); }

@@ -5,7 +5,9 @@
 
 #include <c10/core/InferenceMode.h>
 
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "cublas/matmul.h"
 
@@ -31,17 +33,28 @@ class OpsContext {
     /// Multiplies matrices on this thread's GPU. The thread's outermost OpsContext owns the Multiplier.
     cublas::Multiplier& multiplier();
 
+    /// From now on cuBLASLt chooses products on a GPU for the multiprocessors that collectives leave to them:
+    /// `multiprocessors`, which every product calls. REQUIRES: this is the thread's outermost OpsContext.
+    void choose_products_for(std::function<int()> multiprocessors) {
+        product_multiprocessors_ = std::move(multiprocessors);
+    }
+
   private:
     friend Path path();
+    friend int product_multiprocessors();
+    const OpsContext& outermost() const { return outer_ == nullptr ? *this : outer_->outermost(); }
 
     c10::InferenceMode guard_;
     OpsContext* outer_;  // next outer OpsContext of this thread; null if this one is the outermost
     Path path_;
     std::unique_ptr<cublas::Multiplier> multiplier_;  // made when first needed
+    std::function<int()> product_multiprocessors_;    // empty: all
 };
 
 /// The multiplier of this thread. REQUIRES: the thread holds an OpsContext.
 cublas::Multiplier& multiplier();
+/// cublas::Product::max_multiprocessors of the next product of this thread.
+int product_multiprocessors();
 
 /// Sets how many threads share an operation's loops, from now on in this process. Without this call, LibTorch
 /// uses OMP_NUM_THREADS threads, else all cores. REQUIRES: num_threads is at least 1.

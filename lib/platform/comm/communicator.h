@@ -156,6 +156,11 @@ class Communicator {
     };
     virtual Connections connections() const { return {}; }
 
+    /// Channels of NCCL communicators, each of which takes a multiprocessor of the GPU, whose operations are
+    /// submitted and not waited for: in this group and all groups with the same outermost group, by the limits
+    /// of their channels. The number follows the program's order, whatever the GPU has done.
+    virtual int channels_under_way() const { return 0; }
+
     /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU. Call it before the first
     /// Send or Receive. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo
     /// size().

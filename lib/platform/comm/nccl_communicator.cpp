@@ -45,8 +45,11 @@ void start(const Op& op, const watch::Lane& lane, int peer) {
 class NcclCompletion : public Completion {
   public:
     NcclCompletion(std::shared_ptr<watch::GpuState> gpu, std::shared_ptr<cuda::StreamTimes> exposed,
-                   std::vector<cuda::PooledEvent> ends)
-        : gpu_(std::move(gpu)), exposed_(std::move(exposed)), ends_(std::move(ends)) {}
+                   std::vector<cuda::PooledEvent> ends, int channels)
+        : gpu_(std::move(gpu)), exposed_(std::move(exposed)), ends_(std::move(ends)), channels_(channels) {
+        gpu_->channels_under_way += channels_;
+    }
+    ~NcclCompletion() override { gpu_->channels_under_way -= channels_; }
 
     void wait() override {
         gpu_->run_unless_ending([this] { put_on_stream(); });
@@ -69,6 +72,7 @@ class NcclCompletion : public Completion {
     std::shared_ptr<watch::GpuState> gpu_;
     std::shared_ptr<cuda::StreamTimes> exposed_;
     std::vector<cuda::PooledEvent> ends_;
+    int channels_;
 };
 
 /// The result is computed on the current stream itself, so there is nothing to wait for.
@@ -254,8 +258,12 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (size() == 1) return copy_alone(ops);
     return group_->gpu()->run_unless_ending([&] {
         collect_exposed();
-        return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, launch(by_lane(ops))),
-                       tensors_of(ops), nullptr);
+        const std::vector<LaneOps> lanes = by_lane(ops);
+        int channels = 0;
+        for (const LaneOps& each : lanes) channels += each.lane->max_channels;
+        return Pending(
+            std::make_unique<NcclCompletion>(group_->gpu(), exposed_, launch(lanes), channels),
+            tensors_of(ops), nullptr);
     });
 }
 

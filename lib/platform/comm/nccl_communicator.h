@@ -50,6 +50,7 @@ class NcclCommunicator : public GroupCommunicator {
     Connections connections() const override {
         return {group_->gpu()->made.number, group_->gpu()->made.bytes};
     }
+    int channels_under_way() const override { return group_->gpu()->channels_under_way; }
     void open_collectives(Collectives kinds) override;
     void open_channels() override;
 

@@ -21,6 +21,7 @@ class TracedCommunicator : public Communicator {
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
     void limit_waits(double seconds, const char* setting) override { inner_->limit_waits(seconds, setting); }
     Connections connections() const override { return inner_->connections(); }
+    int channels_under_way() const override { return inner_->channels_under_way(); }
     void open_collectives(Collectives kinds) override { inner_->open_collectives(kinds); }
     void open_channels() override { inner_->open_channels(); }
     using Communicator::submit;

@@ -22,6 +22,7 @@ struct Device {
     std::string pci_bus_id;  // "0000:3b:00.0": identifies the device on its node
     size_t memory_bytes;
     int capability;  // 90 for 9.0
+    int multiprocessors;
 };
 Device describe_device(int number);
 

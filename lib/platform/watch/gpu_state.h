@@ -28,7 +28,7 @@ class Lane {
     /// nccl::Comm.
     Lane(const nccl::UniqueId& id, int size, int rank, int max_channels,
          std::shared_ptr<LaunchQueue> its_queue)
-        : communicator(id, size, rank, max_channels), queue(std::move(its_queue)) {}
+        : max_channels(max_channels), communicator(id, size, rank, max_channels), queue(std::move(its_queue)) {}
 
     /// Throws RunError if an earlier operation has failed, unless the lane is aborted. Any thread may call
     /// this.
@@ -38,6 +38,7 @@ class Lane {
     /// see nccl::Comm::abort(). Only the first call has an effect. Any thread may call this.
     std::future<void> abort();
 
+    const int max_channels;
     const cuda::Stream stream{cuda::Priority::High};  // normal priority would queue behind a matmul's blocks
     nccl::Comm communicator;
     const std::shared_ptr<LaunchQueue> queue;
@@ -65,7 +66,9 @@ class GpuState {
         int number = 0;
         int64_t bytes = 0;
     };
-    Made made;  // only the thread that works on the GPU uses it
+    // Only the thread that works on the GPU uses these two.
+    Made made;
+    int channels_under_way = 0;  // Communicator::channels_under_way()
 
     /// The queues and lanes that still exist.
     std::vector<std::shared_ptr<LaunchQueue>> queues() const;

@@ -209,6 +209,10 @@ void check_channels(const Comm& comm) {
             "Hopper and later; set {}, or 0 to let NCCL choose",
             name, channels, kCluster, channels + kCluster - channels % kCluster);
     }
+    if (!comm.products_leave_channels || comm.collective_channels + comm.message_channels > 0) return;
+    throw UserError(
+        "comm.products_leave_channels = true, but neither comm.collective_channels nor comm.message_channels is set, "
+        "so nothing says how many SMs products leave; set comm.collective_channels = 16, or remove the key");
 }
 
 void check_loading(const Checkpoint& checkpoint, const Model& model) {

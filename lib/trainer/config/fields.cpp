@@ -365,7 +365,10 @@ std::vector<Section> make_schema() {
                  key("collective_channels", &Comm::collective_channels, at_least(0),
                      "Maximum SMs of each NCCL communicator for collectives, such as 16, in fours; 0: NCCL chooses."),
                  key("message_channels", &Comm::message_channels, at_least(0),
-                     "The same for messages between stages or neighbours of a ring, such as 4.")}),
+                     "The same for messages between stages or neighbours of a ring, such as 4."),
+                 key("products_leave_channels", &Comm::products_leave_channels, any(),
+                     "While collectives or messages are under way, choose products for the SMs that their channels "
+                     "leave (untried).")}),
         section(
             "debug", &JobConfig::debug, "repeatable runs, finding faults",
             {key("seed", &Debug::seed, at_least(0),

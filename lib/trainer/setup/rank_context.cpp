@@ -1,5 +1,6 @@
 #include "setup/rank_context.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -112,6 +113,17 @@ void log_connections(const comm::Communicator& world) {
         observe::gibibytes_text(free_bytes));
 }
 
+/// Products leave the multiprocessors of channels under way, but keep half of the GPU's.
+void leave_channels(ops::OpsContext& tensors, const comm::Communicator& world) {
+    const int all = cuda::describe_device(cuda::current_device()).multiprocessors;
+    if (world.rank() == 0)
+        spdlog::info("products leave the multiprocessors of NCCL's channels under way, of {} in all", all);
+    tensors.choose_products_for([&world, all] {
+        const int held = world.channels_under_way();
+        return held == 0 ? 0 : std::max(all - held, all / 2);
+    });
+}
+
 }  // namespace
 
 void RankContext::end_start_up(const config::Comm& limits) const {
@@ -131,6 +143,7 @@ RankContext::RankContext(const mpi::Comm& ranks, const config::JobConfig& config
       mesh(layout::resolve(mesh_request(config), world->size()), *world) {
     log_different_kernels(ranks);
     log_idle_keys(config, mesh);
+    if (config.comm.products_leave_channels && computes_on_gpu()) leave_channels(tensors, *world);
 }
 
 }  // namespace argosy::setup

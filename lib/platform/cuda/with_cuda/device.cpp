@@ -80,7 +80,8 @@ Device describe_device(int number) {
             .name = properties.name,
             .pci_bus_id = bus_id,
             .memory_bytes = properties.totalGlobalMem,
-            .capability = 10 * properties.major + properties.minor};
+            .capability = 10 * properties.major + properties.minor,
+            .multiprocessors = properties.multiProcessorCount};
 }
 
 size_t free_memory_bytes() {
