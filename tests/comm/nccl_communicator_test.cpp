@@ -148,8 +148,9 @@ TEST_F(OverNccl, AGatherDoesNotWaitForAReduction) {
 }
 
 TEST_F(OverNccl, ChannelsAreUnderWayFromSubmissionToWait) {
-    const auto limited = all_ranks(Backend::Nccl, "limited",
-                                   {.timeout_seconds = kTimeoutSeconds, .collective_channels = 16, .message_channels = 4});
+    const auto limited =
+        all_ranks(Backend::Nccl, "limited",
+                  {.timeout_seconds = kTimeoutSeconds, .collective_channels = 16, .message_channels = 4});
     const auto all = [&] {
         std::vector<int> ranks(size_);
         for (int rank = 0; rank < size_; ++rank) ranks[rank] = rank;
@@ -157,7 +158,8 @@ TEST_F(OverNccl, ChannelsAreUnderWayFromSubmissionToWait) {
     }();
     const auto part = limited->subgroup(all, "part");
     part->open_channels();
-    const at::Tensor sums = own(), gathered = at::zeros({size_ * kElements}), mine = own(), theirs = at::zeros({kElements});
+    const at::Tensor sums = own(), gathered = at::zeros({size_ * kElements}), mine = own(),
+                     theirs = at::zeros({kElements});
     EXPECT_EQ(limited->channels_under_way(), 0);
     Pending reduction = limited->submit({OpKind::AllReduce, sums, sums});
     EXPECT_EQ(limited->channels_under_way(), 16);
@@ -173,6 +175,89 @@ TEST_F(OverNccl, ChannelsAreUnderWayFromSubmissionToWait) {
     gather.wait();
     reduction.wait();
     EXPECT_EQ(limited->channels_under_way(), 0);
+}
+
+/// Groups whose tensors for transfers are registered with NCCL.
+class RegisteredWithNccl : public OverNccl {
+  protected:
+    std::unique_ptr<Communicator> group() const {
+        return all_ranks(Backend::Nccl, "registered",
+                         {.timeout_seconds = kTimeoutSeconds, .registered_memory = true});
+    }
+};
+
+TEST_F(RegisteredWithNccl, CollectivesNeedNoChannels) {
+    const auto group = this->group();
+    const auto make = [&](Collectives kind, int64_t elements) {
+        return group->make_tensor(kind, {elements}, at::kFloat);
+    };
+    const at::Tensor mine = make(Collectives::Others, kElements),
+                     all = make(Collectives::Others, size_ * kElements);
+    mine.copy_(own());
+    group->run({OpKind::AllGather, all, mine});
+    gpu::synchronize();
+    for (int rank = 0; rank < size_; ++rank)
+        EXPECT_TRUE(
+            at::equal(all.narrow(0, rank * kElements, kElements), numbers(rank, kElements, at::kFloat)));
+    EXPECT_EQ(fake_gpus().num_gathers_by_copy_engines - usual_.num_gathers_by_copy_engines, 1);
+
+    const at::Tensor sums = make(Collectives::Reductions, kElements);
+    const at::Tensor addends = make(Collectives::Reductions, size_ * kElements);
+    addends.copy_(own().repeat({size_}));
+    group->run({OpKind::ReduceScatter, sums, addends});
+    gpu::synchronize();
+    EXPECT_TRUE(at::equal(sums, sum()));
+    EXPECT_EQ(fake_gpus().num_registered_reductions - usual_.num_registered_reductions, 1);
+    group->run({OpKind::ReduceScatter, sums, own().repeat({size_})});
+    EXPECT_EQ(fake_gpus().num_registered_reductions - usual_.num_registered_reductions, 1) << "other memory";
+    EXPECT_EQ(group->connections().registered_bytes, 2 * (64 << 20)) << "a segment for each kind";
+}
+
+TEST_F(RegisteredWithNccl, AFreedTensorGivesItsPlaceToTheNextOfItsSize) {
+    const auto group = this->group();
+    const auto make = [&](int64_t elements) {
+        return group->make_tensor(Collectives::Others, {elements}, at::kFloat);
+    };
+    at::Tensor first = make(1000);
+    const at::Tensor second = make(1000), large = make(20 << 20);
+    const void* const place = first.const_data_ptr();
+    EXPECT_NE(second.const_data_ptr(), place);
+    first.reset();
+    EXPECT_NE(make(2000).const_data_ptr(), place);
+    const at::Tensor again = make(1000);
+    EXPECT_EQ(again.const_data_ptr(), place);
+    EXPECT_EQ(group->connections().registered_bytes, (64 + 80) << 20) << "80 MiB fit in no segment";
+}
+
+TEST_F(RegisteredWithNccl, TensorsOutliveTheirGroup) {
+    auto group = this->group();
+    const at::Tensor kept = group->make_tensor(Collectives::Others, {kElements}, at::kFloat);
+    group.reset();
+    EXPECT_TRUE(at::equal(kept.fill_(3), at::full({kElements}, 3.0)));
+}
+
+TEST_F(RegisteredWithNccl, MemoryThatNcclLeavesAloneIsCounted) {
+    fake_gpus().reaches_peers = false;
+    const auto group = this->group();
+    const at::Tensor tensor = group->make_tensor(Collectives::Others, {kElements}, at::kFloat);
+    EXPECT_EQ(group->connections().registered_bytes, 0);
+    EXPECT_EQ(group->connections().refused_bytes, 64 << 20);
+}
+
+TEST_F(RegisteredWithNccl, NeedsANewerNccl) {
+    fake_gpus().nccl_version = 22707;
+    const auto group = this->group();
+    EXPECT_ERROR(group->make_tensor(Collectives::Others, {kElements}, at::kFloat), UserError,
+                 "comm.registered_memory", "NCCL 2.28.0 or newer", "2.27.7", "remove the key");
+}
+
+TEST_F(RegisteredWithNccl, NothingIsRegisteredWhileAGraphIsRecorded) {
+    const auto group = this->group();
+    const at::Tensor before = group->make_tensor(Collectives::Others, {kElements}, at::kFloat);
+    fake_gpus().captures = 7;
+    EXPECT_NO_THROW(group->make_tensor(Collectives::Others, {kElements}, at::kFloat));
+    EXPECT_ERROR(group->make_tensor(Collectives::Others, {64 << 20}, at::kFloat), RunError,
+                 "while a graph is recorded");
 }
 
 TEST_F(OverNccl, AMessageNeedsAChannel) {

@@ -376,10 +376,10 @@ TEST(Errors, StatesAreFloat64IfTheWeightsAre) {
 }
 
 TEST(Errors, KeysOfMuonNeedMuon) {
-    for (const char* key : {"--optimizer.muon_momentum=0.9", "--optimizer.muon_nesterov=false",
-                            "--optimizer.muon_ns_steps=6", "--optimizer.muon_adjust_lr=original",
-                            "--optimizer.muon_ns_dtype=float32", "--optimizer.muon_split=head",
-                            "--optimizer.muon_routers=false"}) {
+    for (const char* key :
+         {"--optimizer.muon_momentum=0.9", "--optimizer.muon_nesterov=false", "--optimizer.muon_ns_steps=6",
+          "--optimizer.muon_adjust_lr=original", "--optimizer.muon_ns_dtype=float32",
+          "--optimizer.muon_split=head", "--optimizer.muon_routers=false"}) {
         EXPECT_NE(error_of({key}).find("set optimizer.name = Muon, or remove the key"), std::string::npos)
             << key;
         EXPECT_EQ(error_of({key, "--optimizer.name=Muon"}), "no error") << key;

@@ -149,8 +149,9 @@ PARTS = {
                             measures=True),
     "ranks.nccl": training("layouts of several ranks, on one GPU or several, through NCCL", "Ranks",
                            "through_nccl_losses_do_not_depend_on_the_layout"),
-    "ranks.bits": training("graphs, experts and float8 between several ranks, on one GPU or several", "Ranks",
-                           "a_graph_changes_no_bit_between_ranks", "experts_between_ranks", "float8_between_ranks"),
+    "ranks.bits": training("graphs, experts, float8 and registered memory between several ranks, on one GPU or several", "Ranks",
+                           "a_graph_changes_no_bit_between_ranks", "experts_between_ranks", "float8_between_ranks",
+                           "registered_memory_and_products_that_leave_channels_between_ranks"),
     "ranks.experts": Part("experts divided over eight GPUs, and on each: tokens/s and losses", PRODUCT,
                           [(sys.executable, HERE / "expert_ranks.py")], 850, None, least=120, measures=True),
     # One round of the three programs takes a minute or two.

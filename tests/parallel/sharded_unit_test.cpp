@@ -52,10 +52,10 @@ const ops::FirstRounding& first_rounding() {
     return first;
 }
 
-std::unique_ptr<ShardedParameter> make_parameter(const layout::ParamSpec& spec, const comm::Mesh& mesh,
+std::unique_ptr<ShardedParameter> make_parameter(const layout::ParamSpec& spec, comm::Mesh& mesh,
                                                  const Precision& precision) {
     const auto memory = ParameterMemory::allocate(shard_shape(spec, mesh.shape(), mesh.coordinates()),
-                                                  precision, mesh.device());
+                                                  precision, mesh.group(spec.shards));
     return std::make_unique<ShardedParameter>(spec, mesh, memory, kSeed, &first_rounding());
 }
 

@@ -73,6 +73,7 @@ class Places:
         self.assert_code(done, 0)
         self.assertEqual(f"computes on {self.device_name}" in done.stderr, place is self.gpu, done)
         self.assertNotIn("computed in another way", done.stderr)  # cuBLASLt has every product
+        return done.stderr
 
     def train(self, place, num_ranks, dump, **settings):
         """(loss, norm) of each step."""
@@ -229,6 +230,16 @@ class BetweenRanks(Places):
                 graphs = losses(self.once(self.gpu, num_ranks, **settings))
                 plain = self.train(self.gpu, num_ranks, f"none{name}", **(settings | {"compile__graphs": False}))
                 self.assertEqual(graphs, plain)
+
+    def test_registered_memory_and_products_that_leave_channels_between_ranks(self):
+        num_ranks, layout = LAYOUTS["fsdp2"]
+        layout = layout | {"comm__gpu_path": "nccl"}
+        usual = losses(self.once(self.gpu, num_ranks, **layout))
+        log = self.run_on(self.gpu, num_ranks, "registered", **layout, comm__registered_memory=True,
+                          comm__collective_channels=16, comm__products_leave_channels=True)
+        self.assert_alike(losses(self.steps("registered")), usual, self.fp32_tolerance)
+        self.assertRegex(log, r"products leave the multiprocessors of NCCL's channels under way, of \d+ in all")
+        self.assertRegex(log, r"NCCL registered [\d.]+ GiB of the memory for gathers and reductions; it left [\d.]+ GiB alone")
 
     def test_experts_between_ranks(self):
         expected = self.train(self.gpu, 1, "one", **self.experts())

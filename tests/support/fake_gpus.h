@@ -49,6 +49,10 @@ struct FakeGpus {
     /// The devices' clock, which events record, is this far ahead of the host's: for work whose duration a
     /// test sets.
     double seconds_ahead = 0;
+    /// Whether GPUs reach each other's memory. All-gathers by copy engines, and reduce-scatters of registered
+    /// memory, so far.
+    bool reaches_peers = true;
+    int num_gathers_by_copy_engines = 0, num_registered_reductions = 0;
     /// Called when this rank makes a communicator of NCCL, which takes this much memory.
     std::function<void()> made_communicator = {};
     size_t communicator_bytes = size_t{64} << 20;

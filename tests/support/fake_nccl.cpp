@@ -284,6 +284,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     MPI_Comm_create_group(MPI_COMM_WORLD, members, /*tag=*/0, &made->ranks);
     made->rank = rank;
     if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT) made->max_channels = config->maxCTAs;
+    made->copy_engines = config->CTAPolicy == NCCL_CTA_POLICY_ZERO;
     made->size = size;
     made->aborted_anywhere = &meeting->aborted;
     {
@@ -317,6 +318,34 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
     return ncclSuccess;
 }
 
+ncclResult_t ncclMemAlloc(void** memory, size_t bytes) {
+    return cudaMalloc(memory, bytes) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+ncclResult_t ncclMemFree(void* memory) {
+    return cudaFree(memory) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+/// All ranks register the same sizes, or none goes on.
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* memory, size_t bytes, ncclWindow_t* window, int) {
+    if (!is_alive(comm) || !is_on_device(memory, bytes)) return ncclInvalidArgument;
+    long extremes[] = {static_cast<long>(bytes), -static_cast<long>(bytes)};
+    MPI_Allreduce(MPI_IN_PLACE, extremes, 2, MPI_LONG, MPI_MAX, comm->ranks);
+    if (extremes[0] != -extremes[1]) {
+        last_error = "fake: ranks register different sizes";
+        return ncclInvalidUsage;
+    }
+    if (!fake_gpus().reaches_peers) return ncclSuccess;
+    *window = static_cast<ncclWindow_t>(memory);
+    comm->windows.emplace(static_cast<const std::byte*>(memory), bytes);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window) {
+    comm->windows.erase(reinterpret_cast<const std::byte*>(window));
+    return ncclSuccess;
+}
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* found) {
     if (!is_alive(comm)) return ncclInvalidArgument;
     if (*comm->aborted_anywhere && !comm->aborted) {
@@ -342,6 +371,8 @@ ncclResult_t ncclAllGather(const void* in, void* out, size_t count, ncclDataType
     if (!is_alive(comm)) return ncclInvalidArgument;
     const size_t bytes = bytes_of(type, count);
     if (!is_on_device(in, bytes) || !is_on_device(out, bytes * comm->size)) return ncclInvalidArgument;
+    if (comm->copy_engines && comm->is_registered(in) && comm->is_registered(out))
+        ++fake_gpus().num_gathers_by_copy_engines;
     return submit(comm, stream, [=] {
         MPI_Request request;
         const bool in_place = in == static_cast<std::byte*>(out) + bytes * comm->rank;

@@ -6,7 +6,10 @@
 #include <nccl.h>
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
+#include <iterator>
+#include <map>
 #include <set>
 
 #include "bench/element.h"
@@ -22,6 +25,14 @@ struct ncclComm {
     int num_under_way = 0;  // on this stream
     cudaStream_t stream = nullptr;
     std::set<int> graphs = {};  // that contain its operations
+    bool copy_engines = false;
+    std::map<const std::byte*, size_t> windows = {};  // registered memory, by its begin
+
+    bool is_registered(const void* data) const {
+        const auto* const byte = static_cast<const std::byte*>(data);
+        const auto next = windows.upper_bound(byte);
+        return next != windows.begin() && byte < std::prev(next)->first + std::prev(next)->second;
+    }
 };
 
 namespace argosy::testing {

@@ -60,6 +60,7 @@ ncclResult_t ncclReduceScatter(const void* in, void* out, size_t count, ncclData
     const auto* const result = static_cast<const std::byte*>(out);
     const bool apart = result + bytes <= begin || result >= begin + bytes * comm->size;
     if (!apart && result != begin + bytes * comm->rank) return ncclInvalidArgument;
+    if (comm->is_registered(in) && comm->is_registered(out)) ++fake_gpus().num_registered_reductions;
     return reduce(in, out, count * comm->size, count, type, comm, stream,
                   [=](Reduced& data, MPI_Request* request) {
                       MPI_Ireduce_scatter_block(data.in.data(), data.out.data(), static_cast<int>(count),

@@ -1,5 +1,7 @@
 #include "comm/communicator.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <exception>
 #include <numeric>
@@ -159,6 +161,11 @@ void Pending::abandon() {
     // Leaked, because a peer may still write to the tensors.
     completion_.release();
     new std::vector<at::Tensor>(std::move(tensors_));
+}
+
+at::Tensor Communicator::make_tensor(Collectives /*kind*/, at::IntArrayRef shape,
+                                     const at::TensorOptions& options) {
+    return at::empty(shape, options);
 }
 
 void Communicator::wait_for_gpu() { gpu::synchronize(); }

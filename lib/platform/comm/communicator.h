@@ -149,17 +149,22 @@ class Communicator {
 
     /// The NCCL communicators that this process has made for this group and all groups with the same
     /// outermost group, and the GPU memory that was taken meanwhile. NCCL takes more when an algorithm first
-    /// runs.
+    /// runs. Memory of make_tensor() that NCCL has registered, or refused.
     struct Connections {
         int number = 0;
-        int64_t bytes = 0;
+        int64_t bytes = 0, registered_bytes = 0, refused_bytes = 0;
     };
     virtual Connections connections() const { return {}; }
 
     /// Channels of NCCL communicators, each of which takes a multiprocessor of the GPU, whose operations are
-    /// submitted and not waited for: in this group and all groups with the same outermost group, by the limits
-    /// of their channels. The number follows the program's order, whatever the GPU has done.
+    /// submitted and not waited for: in this group and all groups with the same outermost group, by the
+    /// limits of their channels. The number follows the program's order, whatever the GPU has done.
     virtual int channels_under_way() const { return 0; }
+
+    /// A tensor without values on the device, for the operations of one kind: memory that is registered with
+    /// NCCL, if the group's options say so. COLLECTIVE then: the ranks make tensors of the same sizes, and
+    /// free them, in the same order.
+    virtual at::Tensor make_tensor(Collectives kind, at::IntArrayRef shape, const at::TensorOptions& options);
 
     /// COLLECTIVE: opens the connections for Send and Receive of tensors on a GPU. Call it before the first
     /// Send or Receive. A message goes to a neighbour on the ring of ranks: rank + 1 or rank - 1, modulo

@@ -44,6 +44,7 @@ struct GroupOptions {
     /// Limits of the channels (nccl::Comm) of each NCCL communicator for collectives, and for Send and
     /// Receive.
     int collective_channels = 0, message_channels = 0;
+    bool registered_memory = false;  // of Communicator::make_tensor()
     /// If ranks wait for each other for too long, each one writes its last operations to a file in this
     /// folder (watch/FORMAT.md). Empty: no files.
     std::filesystem::path flight_folder = {};

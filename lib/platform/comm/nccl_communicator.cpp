@@ -133,7 +133,8 @@ std::vector<nccl::UniqueId> NcclCommunicator::ids_of_all(std::span<const nccl::U
 }
 
 std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& id, std::vector<int> members,
-                                                         int rank, int max_channels) const {
+                                                         int rank, int max_channels,
+                                                         bool copy_engines) const {
     if (current_stream().is_captured()) {
         throw RunError(
             "internal error: the first operation of its kind over {} was submitted while a graph is recorded",
@@ -145,7 +146,7 @@ std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& i
     const auto size = static_cast<int>(members.size());
     watch::GpuState::Made& made = group_->gpu()->made;
     const size_t free_bytes = cuda::free_memory_bytes();
-    auto lane = std::make_shared<watch::Lane>(id, size, rank, max_channels,
+    auto lane = std::make_shared<watch::Lane>(id, size, rank, max_channels, copy_engines,
                                               group_->gpu()->open_queue(name(), members));
     group_->gpu()->add(lane);
     ++made.number;
@@ -159,7 +160,8 @@ const std::shared_ptr<watch::Lane>& NcclCommunicator::collective_lane(bool reduc
         nccl::UniqueId id = {};
         if (rank() == 0) id = nccl::make_unique_id();
         lane = make_lane(ids_of_all({&id, 1})[0], group_->members(), rank(),
-                         group_->options().collective_channels);
+                         group_->options().collective_channels,
+                         /*copy_engines=*/!reduces && group_->options().registered_memory);
     }
     return lane;
 }
@@ -169,6 +171,27 @@ void NcclCommunicator::open_collectives(Collectives kinds) {
     group_->gpu()->run_unless_ending([&] {
         if (kinds != Collectives::Others) collective_lane(/*reduces=*/true);
         if (kinds != Collectives::Reductions) collective_lane(/*reduces=*/false);
+    });
+}
+
+at::Tensor NcclCommunicator::make_tensor(Collectives kind, at::IntArrayRef shape,
+                                         const at::TensorOptions& options) {
+    if (!group_->options().registered_memory || size() == 1)
+        return Communicator::make_tensor(kind, shape, options);
+    ARGOSY_CHECK(kind != Collectives::All, "a tensor of operations of several kinds");
+    return group_->gpu()->run_unless_ending([&] {
+        const bool reduces = kind == Collectives::Reductions;
+        auto& segments = reduces ? registered_for_reductions_ : registered_for_others_;
+        if (!segments) segments = std::make_shared<RegisteredSegments>(collective_lane(reduces));
+        const watch::HostWait wait(
+            group_->watchdog().waits(),
+            group_->awaited_making("registered memory over " + name(), name(), group_->members()),
+            watch::HostWait::Kind::Blocks);
+        const int64_t before = segments->num_bytes();
+        at::Tensor made = segments->make(shape, options);
+        auto& [number, bytes, registered_bytes, refused_bytes] = group_->gpu()->made;
+        (segments->registered() ? registered_bytes : refused_bytes) += segments->num_bytes() - before;
+        return made;
     });
 }
 
@@ -261,9 +284,8 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
         const std::vector<LaneOps> lanes = by_lane(ops);
         int channels = 0;
         for (const LaneOps& each : lanes) channels += each.lane->max_channels;
-        return Pending(
-            std::make_unique<NcclCompletion>(group_->gpu(), exposed_, launch(lanes), channels),
-            tensors_of(ops), nullptr);
+        return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, launch(lanes), channels),
+                       tensors_of(ops), nullptr);
     });
 }
 

@@ -33,6 +33,7 @@
 
 #include "comm/communicator.h"
 #include "comm/group.h"
+#include "comm/registered_memory.h"
 #include "cuda/stream_times.h"
 #include "watch/gpu_state.h"
 
@@ -48,11 +49,14 @@ class NcclCommunicator : public GroupCommunicator {
     ~NcclCommunicator() override;
 
     Connections connections() const override {
-        return {group_->gpu()->made.number, group_->gpu()->made.bytes};
+        const watch::GpuState::Made& made = group_->gpu()->made;
+        return {made.number, made.bytes, made.registered_bytes, made.refused_bytes};
     }
     int channels_under_way() const override { return group_->gpu()->channels_under_way; }
     void open_collectives(Collectives kinds) override;
     void open_channels() override;
+    at::Tensor make_tensor(Collectives kind, at::IntArrayRef shape,
+                           const at::TensorOptions& options) override;
 
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
@@ -82,14 +86,15 @@ class NcclCommunicator : public GroupCommunicator {
     /// COLLECTIVE: all-gathers `own`, in the order of ranks.
     std::vector<nccl::UniqueId> ids_of_all(std::span<const nccl::UniqueId> own) const;
     std::shared_ptr<watch::Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members, int rank,
-                                           int max_channels) const;
+                                           int max_channels, bool copy_engines = false) const;
     std::vector<cuda::PooledEvent> launch(const std::vector<LaneOps>& lanes) const;
     void collect_exposed() const;
 
     std::unique_ptr<Communicator> host_;
     std::shared_ptr<cuda::StreamTimes> exposed_ = std::make_shared<cuda::StreamTimes>();
     std::shared_ptr<watch::Lane> reductions_, others_;  // of collectives; null before the first operation
-    std::shared_ptr<watch::LaunchQueue> graph_calls_;   // calls that launch graphs; null before the first
+    std::shared_ptr<RegisteredSegments> registered_for_reductions_, registered_for_others_;
+    std::shared_ptr<watch::LaunchQueue> graph_calls_;  // calls that launch graphs; null before the first
     std::map<std::pair<int, Direction>, std::shared_ptr<watch::Lane>> channels_;  // by neighbour
 };
 

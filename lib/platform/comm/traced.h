@@ -22,6 +22,10 @@ class TracedCommunicator : public Communicator {
     void limit_waits(double seconds, const char* setting) override { inner_->limit_waits(seconds, setting); }
     Connections connections() const override { return inner_->connections(); }
     int channels_under_way() const override { return inner_->channels_under_way(); }
+    at::Tensor make_tensor(Collectives kind, at::IntArrayRef shape,
+                           const at::TensorOptions& options) override {
+        return inner_->make_tensor(kind, shape, options);
+    }
     void open_collectives(Collectives kinds) override { inner_->open_collectives(kinds); }
     void open_channels() override { inner_->open_channels(); }
     using Communicator::submit;

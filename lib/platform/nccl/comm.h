@@ -21,7 +21,8 @@
 #include "base/error.h"
 #include "cuda/stream.h"
 
-struct ncclComm;  // the struct behind NCCL's handle
+struct ncclComm;  // the structs behind NCCL's handles
+struct ncclWindow_vidmem;
 
 namespace argosy::nccl {
 
@@ -43,6 +44,9 @@ inline constexpr int kMinVersionForGraphs = 22703, kMinDriverForGraphs = 12090;
 /// set. REQUIRES: called before make_unique_id() and the first Comm, while no other thread reads the
 /// environment.
 void prepare_for_graphs();
+
+/// The first version that registers memory of all ranks, and has collectives by copy engines.
+inline constexpr int kMinVersionForRegistering = 22800;
 
 /// An error caused by another rank, which has ended, aborted its operation or lost the network.
 class PeerError : public RunError {
@@ -74,8 +78,10 @@ class Comm {
     /// COLLECTIVE over the `size` ranks of the new communicator. Uses this thread's current device. It shares
     /// no resource with other communicators, so operations of both may run at the same time, and aborting one
     /// leaves the others. `max_channels` limits its channels, each of which takes an SM and memory
-    /// (kChannelBytes); 0: NCCL chooses.
-    Comm(const UniqueId& id, int size, int rank, int max_channels = 0);
+    /// (kChannelBytes); 0: NCCL chooses. With `copy_engines`, NCCL gathers with the GPU's copy engines in
+    /// place of channels, where all ranks are in one domain of NVLink and both tensors are in
+    /// RegisteredMemory.
+    Comm(const UniqueId& id, int size, int rank, int max_channels = 0, bool copy_engines = false);
 
     int rank() const { return rank_; }
     int size() const { return size_; }
@@ -109,8 +115,31 @@ class Comm {
     struct Destroy {
         void operator()(ncclComm* handle) const;
     };
+    friend class RegisteredMemory;
     std::unique_ptr<ncclComm, Destroy> handle_;
     int rank_, size_;
+};
+
+/// Memory of this thread's device that is registered with a communicator: NCCL can then gather with copy
+/// engines, and add in the switches of NVLink, in place of channels. REQUIRES: the communicator outlives it.
+class RegisteredMemory {
+  public:
+    /// COLLECTIVE over the communicator: all ranks register the same number of bytes, in the same order.
+    /// Waits for them without a timeout.
+    RegisteredMemory(const Comm& comm, int64_t num_bytes);
+    RegisteredMemory(RegisteredMemory&& other) noexcept;
+    ~RegisteredMemory();
+
+    std::byte* data() const { return data_; }
+    int64_t num_bytes() const { return num_bytes_; }
+    /// Whether NCCL took it: it leaves memory alone where the ranks' GPUs do not reach each other's.
+    bool registered() const { return window_ != nullptr; }
+
+  private:
+    const Comm* comm_;
+    std::byte* data_ = nullptr;
+    int64_t num_bytes_;
+    ncclWindow_vidmem* window_ = nullptr;
 };
 
 }  // namespace argosy::nccl

@@ -24,11 +24,13 @@ namespace argosy::watch {
 class Lane {
   public:
     /// Makes the communicator on this thread's device. COLLECTIVE over all ranks that have the id; waits for
-    /// them without a timeout. `rank` and `size` are numbers within the lane, `max_channels` as in
+    /// them without a timeout. `rank` and `size` are numbers within the lane, the two after them as in
     /// nccl::Comm.
-    Lane(const nccl::UniqueId& id, int size, int rank, int max_channels,
+    Lane(const nccl::UniqueId& id, int size, int rank, int channel_limit, bool copy_engines,
          std::shared_ptr<LaunchQueue> its_queue)
-        : max_channels(max_channels), communicator(id, size, rank, max_channels), queue(std::move(its_queue)) {}
+        : max_channels(channel_limit),
+          communicator(id, size, rank, channel_limit, copy_engines),
+          queue(std::move(its_queue)) {}
 
     /// Throws RunError if an earlier operation has failed, unless the lane is aborted. Any thread may call
     /// this.
@@ -61,10 +63,11 @@ class GpuState {
     /// Lets the watchdog read the lane. REQUIRES: this thread records no graph.
     void add(const std::shared_ptr<Lane>& lane);
 
-    /// The number of lanes that were made, and the GPU memory that was taken meanwhile.
+    /// The number of lanes that were made, the GPU memory that was taken meanwhile, and the memory for
+    /// transfers that NCCL has registered, or left alone (nccl::RegisteredMemory).
     struct Made {
         int number = 0;
-        int64_t bytes = 0;
+        int64_t bytes = 0, registered_bytes = 0, refused_bytes = 0;
     };
     // Only the thread that works on the GPU uses these two.
     Made made;

@@ -211,7 +211,8 @@ void check_channels(const Comm& comm) {
     }
     if (!comm.products_leave_channels || comm.collective_channels + comm.message_channels > 0) return;
     throw UserError(
-        "comm.products_leave_channels = true, but neither comm.collective_channels nor comm.message_channels is set, "
+        "comm.products_leave_channels = true, but neither comm.collective_channels nor comm.message_channels "
+        "is set, "
         "so nothing says how many SMs products leave; set comm.collective_channels = 16, or remove the key");
 }
 

@@ -368,7 +368,10 @@ std::vector<Section> make_schema() {
                      "The same for messages between stages or neighbours of a ring, such as 4."),
                  key("products_leave_channels", &Comm::products_leave_channels, any(),
                      "While collectives or messages are under way, choose products for the SMs that their channels "
-                     "leave (untried).")}),
+                     "leave (untried)."),
+                 key("registered_memory", &Comm::registered_memory, any(),
+                     "Shards, gathered weights and their gradients in memory that NCCL 2.28 gathers with copy engines "
+                     "and adds in switches within a domain of NVLink (untried).")}),
         section(
             "debug", &JobConfig::debug, "repeatable runs, finding faults",
             {key("seed", &Debug::seed, at_least(0),

@@ -56,15 +56,18 @@ std::vector<int64_t> shard_shape(const layout::ParamSpec& spec, const layout::Me
 }
 
 ParameterMemory ParameterMemory::allocate(const std::vector<int64_t>& shape, const Precision& precision,
-                                          c10::Device device, ModelUse use) {
-    const at::TensorOptions here(device);
+                                          comm::Communicator& shards, ModelUse use) {
+    const at::TensorOptions here(shards.device());
+    const auto zeros = [&](comm::Collectives sent_by, at::ScalarType type) {
+        return shards.make_tensor(sent_by, shape, here.dtype(type)).zero_();
+    };
     ParameterMemory memory;
-    memory.master = at::zeros(shape, here.dtype(precision.master));
-    memory.compute = precision.compute == precision.master ? memory.master
-                                                           : at::zeros(shape, here.dtype(precision.compute));
+    memory.compute = zeros(comm::Collectives::Others, precision.compute);
+    memory.master = precision.compute == precision.master ? memory.compute
+                                                          : at::zeros(shape, here.dtype(precision.master));
     if (ops::is_float8(precision.compute)) memory.scale = at::zeros({1, 1}, here.dtype(at::kFloat));
     if (use == ModelUse::Training) {
-        memory.gradient = at::zeros(shape, here.dtype(precision.gradient()));
+        memory.gradient = zeros(comm::Collectives::Reductions, precision.gradient());
     }
     return memory;
 }

@@ -40,9 +40,10 @@ struct ParameterMemory {
     at::Tensor scale;
     at::Tensor gradient;  // undefined in a model for inference
 
-    /// Returns tensors filled with zeros.
+    /// COLLECTIVE over `shards`, the ranks that gather the weights and reduce the gradients: returns tensors
+    /// filled with zeros.
     static ParameterMemory allocate(const std::vector<int64_t>& shape, const Precision& precision,
-                                    c10::Device device, ModelUse use = ModelUse::Training);
+                                    comm::Communicator& shards, ModelUse use = ModelUse::Training);
     /// Returns views of `count` rows from `begin`: one parameter's part of a memory that holds several
     /// adjacent parameters.
     ParameterMemory rows(int64_t begin, int64_t count) const;

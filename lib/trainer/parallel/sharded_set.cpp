@@ -74,7 +74,8 @@ void ShardedSet::gather() {
     std::vector<Op> ops;
     for (const auto& [type, numbers, layout] : weight_buffers_) {
         const at::Tensor buffer =
-            at::empty({layout.num_elements()}, parameters_[0].parameter->compute().options().dtype(type));
+            group_.make_tensor(comm::Collectives::Others, {layout.num_elements()},
+                               parameters_[0].parameter->compute().options().dtype(type));
         for (size_t i = 0; i < numbers.size(); ++i) {
             const ShardedParameter& parameter = *parameters_[numbers[i]].parameter;
             const at::Tensor whole = layout.padded(buffer, i);
@@ -109,8 +110,8 @@ bool ShardedSet::rounds_unreduced() const {
 
 void ShardedSet::allocate_gradients() {
     const at::Tensor& sum = parameters_[0].parameter->gradient().sum;
-    gradient_buffer_ = at::empty(
-        {layout_.num_elements()},
+    gradient_buffer_ = group_.make_tensor(
+        comm::Collectives::Reductions, {layout_.num_elements()},
         rounds_unreduced() ? sum.options() : sum.options().dtype(ops::accumulation_type(sum.scalar_type())));
     for (size_t i = 0; i < parameters_.size(); ++i) {
         const ShardedParameter& parameter = *parameters_[i].parameter;

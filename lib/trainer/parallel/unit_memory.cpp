@@ -56,7 +56,7 @@ model::Joined UnitLayout::joined(const at::Tensor& buffer) const {
     return found;
 }
 
-UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh,
+UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, comm::Mesh& mesh,
                        const Precision& precision, ModelUse use, std::set<int> in_float8)
     : unit_(unit), mesh_(mesh), precision_(precision), use_(use), in_float8_(std::move(in_float8)) {
     for (int number = 0; number < std::ssize(unit); number += unit[number].place.count) {
@@ -68,10 +68,10 @@ UnitMemory::UnitMemory(const std::vector<model::Parameter>& unit, const comm::Me
     }
 }
 
-ParameterMemory UnitMemory::allocate(int number, const std::vector<int64_t>& shape) const {
+ParameterMemory UnitMemory::allocate(int number, const std::vector<int64_t>& shape) {
     Precision precision = precision_;
     if (in_float8_.contains(number)) precision.compute = at::ScalarType::Float8_e4m3fn;
-    return ParameterMemory::allocate(shape, precision, mesh_.device(), use_);
+    return ParameterMemory::allocate(shape, precision, mesh_.group(unit_[number].spec.shards), use_);
 }
 
 ParameterMemory UnitMemory::of(int number) {

@@ -58,11 +58,11 @@ class UnitMemory {
   public:
     /// Allocates the memory of the joins. REQUIRES: unit and mesh outlive the object.
     /// The parameters `in_float8` compute in e4m3.
-    UnitMemory(const std::vector<model::Parameter>& unit, const comm::Mesh& mesh, const Precision& precision,
+    UnitMemory(const std::vector<model::Parameter>& unit, comm::Mesh& mesh, const Precision& precision,
                ModelUse use = ModelUse::Training, std::set<int> in_float8 = {});
 
-    /// Returns the memory of a parameter of the unit. REQUIRES: called once for each parameter, except for a
-    /// tied one that another unit already has.
+    /// COLLECTIVE over the ranks of its shards: returns the memory of a parameter of the unit. REQUIRES:
+    /// called once for each parameter, except for a tied one that another unit already has.
     ParameterMemory of(int number);
 
     /// The joined tensors; none of sharded parameters.
@@ -70,10 +70,10 @@ class UnitMemory {
 
   private:
     std::vector<int64_t> shape_of(int number) const;
-    ParameterMemory allocate(int number, const std::vector<int64_t>& shape) const;
+    ParameterMemory allocate(int number, const std::vector<int64_t>& shape);
 
     const std::vector<model::Parameter>& unit_;
-    const comm::Mesh& mesh_;
+    comm::Mesh& mesh_;
     Precision precision_;
     ModelUse use_;
     std::set<int> in_float8_;

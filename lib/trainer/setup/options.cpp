@@ -166,7 +166,8 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
                         : device.is_cpu()                            ? comm::GpuPath::None
                                                                      : comm::GpuPath::Auto,
             .collective_channels = comm.collective_channels,
-            .message_channels = comm.message_channels};
+            .message_channels = comm.message_channels,
+            .registered_memory = comm.registered_memory};
 }
 
 layout::MeshRequest mesh_request(const config::JobConfig& config) {

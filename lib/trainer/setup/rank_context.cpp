@@ -111,6 +111,12 @@ void log_connections(const comm::Communicator& world) {
         made.number, observe::gibibytes_text(made.bytes),
         observe::gibibytes_text(all_bytes - free_bytes - tensors->reserved_bytes),
         observe::gibibytes_text(free_bytes));
+    if (made.registered_bytes + made.refused_bytes == 0) return;
+    spdlog::info(
+        "NCCL registered {} of the memory for gathers and reductions; it left {} alone, whose ranks do not "
+        "reach each "
+        "other's memory",
+        observe::gibibytes_text(made.registered_bytes), observe::gibibytes_text(made.refused_bytes));
 }
 
 /// Products leave the multiprocessors of channels under way, but keep half of the GPU's.

@@ -85,17 +85,15 @@ void launch_together(const std::function<void()>& calls) {
     check(ncclGroupEnd(), "ncclGroupEnd");
 }
 
-Comm::Comm(const UniqueId& id, int size, int rank, int max_channels) : rank_(rank), size_(size) {
+Comm::Comm(const UniqueId& id, int size, int rank, int max_channels, bool copy_engines)
+    : rank_(rank), size_(size) {
     ncclUniqueId nccl_id;
     std::memcpy(&nccl_id, id.data(), sizeof(nccl_id));
     ncclComm_t handle = nullptr;
-    if (max_channels == 0) {
-        check(ncclCommInitRank(&handle, size, nccl_id, rank), "ncclCommInitRank");
-    } else {
-        ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-        config.maxCTAs = max_channels;
-        check(ncclCommInitRankConfig(&handle, size, nccl_id, rank, &config), "ncclCommInitRankConfig");
-    }
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    if (max_channels > 0) config.maxCTAs = max_channels;
+    if (copy_engines) config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
+    check(ncclCommInitRankConfig(&handle, size, nccl_id, rank, &config), "ncclCommInitRankConfig");
     handle_.reset(handle);
 }
 
@@ -163,5 +161,39 @@ std::future<void> Comm::abort() {
 }
 
 void Comm::Destroy::operator()(ncclComm* handle) const { ncclCommDestroy(handle); }
+
+RegisteredMemory::RegisteredMemory(const Comm& comm, int64_t num_bytes)
+    : comm_(&comm), num_bytes_(num_bytes) {
+    if (version() < kMinVersionForRegistering) {
+        throw UserError(
+            "comm.registered_memory needs NCCL {} or newer, but this is {}: load a newer one, or remove the "
+            "key",
+            version_text(kMinVersionForRegistering), version_text());
+    }
+    void* memory = nullptr;
+    check(ncclMemAlloc(&memory, static_cast<size_t>(num_bytes)), "ncclMemAlloc");
+    data_ = static_cast<std::byte*>(memory);
+    try {
+        check(ncclCommWindowRegister(comm.handle_.get(), memory, static_cast<size_t>(num_bytes), &window_,
+                                     NCCL_WIN_COLL_SYMMETRIC),
+              "ncclCommWindowRegister");
+    } catch (...) {
+        ncclMemFree(memory);
+        throw;
+    }
+}
+
+RegisteredMemory::RegisteredMemory(RegisteredMemory&& other) noexcept
+    : comm_(other.comm_),
+      data_(std::exchange(other.data_, nullptr)),
+      num_bytes_(other.num_bytes_),
+      window_(std::exchange(other.window_, nullptr)) {}
+
+RegisteredMemory::~RegisteredMemory() {
+    ncclComm* const handle = comm_->handle_.get();
+    if (window_ != nullptr && handle != nullptr) ncclCommWindowDeregister(handle, window_);
+    if (data_ != nullptr && handle != nullptr)
+        ncclMemFree(data_);  // an aborted operation may still write to it
+}
 
 }  // namespace argosy::nccl

@@ -15,7 +15,9 @@ int version() { return 0; }
 UniqueId make_unique_id() { absent(); }
 void launch_together(const std::function<void()>& /*calls*/) { absent(); }
 
-Comm::Comm(const UniqueId& /*id*/, int /*size*/, int /*rank*/, int /*max_channels*/) { absent(); }
+Comm::Comm(const UniqueId& /*id*/, int /*size*/, int /*rank*/, int /*max_channels*/, bool /*copy_engines*/) {
+    absent();
+}
 
 // No Comm exists in this build, so its members are never called.
 void Comm::all_gather(void*, const void*, size_t, ElementType, const cuda::Stream&) const {}
@@ -30,5 +32,8 @@ std::future<void> Comm::abort() {
     return std::async(std::launch::deferred, [] {});
 }
 void Comm::Destroy::operator()(ncclComm* /*handle*/) const {}
+RegisteredMemory::RegisteredMemory(const Comm& /*comm*/, int64_t /*num_bytes*/) { absent(); }
+RegisteredMemory::RegisteredMemory(RegisteredMemory&&) noexcept = default;
+RegisteredMemory::~RegisteredMemory() = default;
 
 }  // namespace argosy::nccl
