@@ -3,11 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "base/content_kind.h"
 #include "base/error.h"
+#include "checkpoint/gather.h"
 #include "checkpoint/step_folder.h"
 
 namespace argosy::checkpoint {
@@ -52,57 +52,6 @@ UserBlock read_block(const RawFile& file) {
     }
     return block;
 }
-
-// The cost of a separate read is negligible from this size on.
-constexpr int64_t kDirectBytes = int64_t{1} << 16;
-constexpr int64_t kReadBytes = int64_t{1} << 20;  // maximum of one read of several runs
-constexpr int64_t kPageBytes = 4096;     // a disk reads whole pages, so reading a smaller gap costs nothing
-constexpr size_t kMaxPending = 1 << 14;  // runs that one read may serve
-
-/// Reads runs of bytes. Runs that are near each other are read together. REQUIRES: ascending file offsets.
-class Gather {
-  public:
-    Gather(const RawFile& file, std::span<std::byte> out) : file_(file), out_(out) {}
-
-    void add(int64_t from, int64_t to, int64_t count) {
-        const bool near =
-            !pending_.empty() && from - end() < kPageBytes && from + count - begin() <= kReadBytes;
-        if (!near || pending_.size() == kMaxPending) flush();
-        pending_.push_back({from, to, count});
-        if (count >= kDirectBytes) flush();
-    }
-
-    void flush() {
-        if (pending_.empty()) return;
-        const int64_t count = end() - begin();
-        fetched_ += count;
-        if (pending_.size() == 1) {
-            file_.read_at(begin(), out_.subspan(pending_.front().to, count));
-        } else {
-            buffer_.resize(kReadBytes);
-            file_.read_at(begin(), std::span(buffer_).first(count));
-            for (const ByteRun& run : pending_) {
-                std::memcpy(out_.data() + run.to, buffer_.data() + (run.from - begin()), run.count);
-            }
-        }
-        pending_.clear();
-    }
-
-    int64_t fetched() const { return fetched_; }
-
-  private:
-    struct ByteRun {
-        int64_t from, to, count;
-    };
-    int64_t begin() const { return pending_.front().from; }
-    int64_t end() const { return pending_.back().from + pending_.back().count; }
-
-    const RawFile& file_;
-    std::span<std::byte> out_;
-    std::vector<ByteRun> pending_;
-    std::vector<std::byte> buffer_;
-    int64_t fetched_ = 0;
-};
 
 }  // namespace
 
