@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "h5/element_type.h"
 
 namespace argosy::checkpoint {
 namespace {
@@ -21,7 +20,12 @@ std::string listing(const std::vector<TensorInfo>& tensors) {
 
 }  // namespace
 
-const char* TensorInfo::type_name() const { return h5::name(type); }
+const char* TensorInfo::type_name() const {
+    // In the order of ElementType. Other programs' files have types that checkpoints do not.
+    constexpr const char* kNames[] = {"i8",  "u8",  "i32",  "u32",     "i64",     "u64", "f16",
+                                      "f32", "f64", "bf16", "f8_e4m3", "f8_e5m2", "u16"};
+    return kNames[static_cast<int>(type)];
+}
 
 const TensorInfo* TensorSource::find(const std::string& name) const {
     const std::vector<TensorInfo>& all = tensors();
