@@ -4,24 +4,9 @@
 
 #include <ranges>
 
+#include "base/strict_json.h"
+
 namespace argosy::pytorch {
-namespace {
-
-/// A text in quotes; a long one is cut.
-std::string quoted(const std::string& text) {
-    constexpr size_t kMaxShown = 60;
-    std::string shown;
-    for (const char letter : text.substr(0, kMaxShown)) {
-        const bool plain = letter >= ' ' && letter != 0x7F;  // bytes of UTF-8 are negative or above
-        shown += plain || static_cast<unsigned char>(letter) >= 0x80 ? letter : '?';
-    }
-    return fmt::format("'{}'{}", shown, text.size() > kMaxShown ? "..." : "");
-}
-
-}  // namespace
-
-Value::Container* Value::container_of(Kind kind) const { return kind_ == kind ? container_ : nullptr; }
-
 std::optional<bool> Value::boolean() const {
     return kind_ == Kind::Bool ? std::optional(integer_ != 0) : std::nullopt;
 }
@@ -42,6 +27,15 @@ const std::string* Value::bytes() const { return kind_ == Kind::Bytes ? text_ : 
 std::span<const Value> Value::items() const {
     if (kind_ != Kind::List && kind_ != Kind::Tuple) return {};
     return container_->items;
+}
+
+std::optional<std::vector<int64_t>> Value::sizes() const {
+    std::vector<int64_t> found;
+    for (const Value& item : items()) {
+        if (item.kind_ != Kind::Int || item.integer_ < 0) return std::nullopt;
+        found.push_back(item.integer_);
+    }
+    return kind_ == Kind::Tuple ? std::optional(found) : std::nullopt;
 }
 
 std::span<const Value::Entry> Value::entries() const {
@@ -85,7 +79,7 @@ std::string Value::shown() const {
         case Kind::Float:
             return fmt::format("{}", real_);
         case Kind::Text:
-            return "the text " + quoted(*text_);
+            return "the text " + argosy::shown(*text_);
         case Kind::Bytes:
             return fmt::format("{} bytes", text_->size());
         case Kind::List:

@@ -49,6 +49,8 @@ class Value {
     const std::string* bytes() const;
     /// Elements of a List or a Tuple.
     std::span<const Value> items() const;
+    /// Elements of a Tuple of Ints that are not negative, as torch.Size is; none for any other Tuple.
+    std::optional<std::vector<int64_t>> sizes() const;
     /// Entries of a Dict, in its order.
     std::span<const Entry> entries() const;
     /// The value of a Dict's text key; an Object's field, if its state is a Dict. The last one, if a key
@@ -67,9 +69,9 @@ class Value {
     std::string shown() const;
 
   private:
+    friend class Pickle;
     friend class PickleReader;
     struct Container;
-    Container* container_of(Kind kind) const;
 
     Kind kind_ = Kind::None;
     union {
