@@ -16,7 +16,7 @@ class DistributedCheckpoint : public checkpoint::TensorSource {
   public:
     /// Reads `.metadata`, and checks that each tensor's chunks cover it exactly and that the files are there.
     /// The input is not trusted: DamageError or UserError, naming the tensor and its chunk, for every
-    /// inconsistency. `more_classes` are allowed in `.metadata` and in objects beside known_classes().
+    /// inconsistency. `more_classes`, which must outlive this object, are allowed beside known_classes().
     explicit DistributedCheckpoint(const std::filesystem::path& folder, KnownClasses more_classes = {});
     ~DistributedCheckpoint() override;
 
