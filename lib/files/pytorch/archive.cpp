@@ -69,17 +69,17 @@ Rebuild rebuild_of(Value value) {
 /// Whether the elements lie within `num_elements` of a storage, and can be counted.
 bool fits(const StoredTensor& tensor, int64_t first, int64_t num_elements) {
     int64_t count = 1, last = first;
-    bool empty = false;
-    for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {
-        const int64_t size = tensor.shape[dim], stride = tensor.strides[dim];
-        empty = empty || size == 0;
+    for (const int64_t size : tensor.shape) {
         if (size > kMaxElements / count) return false;
         count *= std::max<int64_t>(size, 1);
-        if (size < 2 || stride == 0) continue;
-        if (last > num_elements || size - 1 > (num_elements - last) / stride) return false;
-        last += (size - 1) * stride;
     }
-    return empty || last < num_elements;
+    if (std::ranges::find(tensor.shape, 0) != tensor.shape.end()) return true;
+    for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {
+        const int64_t more = tensor.shape[dim] - 1, stride = tensor.strides[dim];
+        if (last >= num_elements || (stride > 0 && more > (num_elements - 1 - last) / stride)) return false;
+        last += more * stride;
+    }
+    return last < num_elements;
 }
 
 }  // namespace
