@@ -51,7 +51,7 @@ struct Rebuild {
     std::span<const Value> arguments;
 };
 
-/// Looks through parameters, and through tensors with attributes. Its function is empty if the value is no
+/// Looks through parameters, and through tensors with attributes. The function is empty if the value is no
 /// tensor.
 Rebuild rebuild_of(Value value) {
     if (value.class_name() == "torch._utils._rebuild_parameter" && !value.arguments().empty()) {

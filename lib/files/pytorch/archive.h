@@ -1,4 +1,4 @@
-// Private to this room: one save of torch.save, opened. Its pickle describes tensors, whose elements lie in
+// Private to this room: one save of torch.save, opened. The pickle describes tensors, whose elements lie in
 // entries of the zip.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace argosy::pytorch {
 
 constexpr int64_t kMaxElements = int64_t{1} << 56;  // of a tensor, so that its bytes do not overflow
 
-/// What is known of a type of torch, "torch.float32". `type` is empty if TensorInfo does not have it.
+/// The size of a type of torch, "torch.float32". `type` is empty if TensorInfo does not have it.
 struct TypeOfTorch {
     int64_t num_bytes = 0;
     std::optional<ElementType> type;
@@ -34,7 +34,7 @@ std::optional<TypeOfTorch> type_of_torch(std::string_view name);
 std::string_view name_of_torch(ElementType type);
 std::string_view storage_of_torch(ElementType type);
 
-/// Where a file has the elements of a tensor, or of a chunk.
+/// The place of a tensor's or a chunk's elements in a file.
 struct StoredTensor {
     std::string type_name;  // "torch.float32"
     TypeOfTorch type;
@@ -45,7 +45,7 @@ struct StoredTensor {
 
 class Archive {
   public:
-    /// As SavedFile.
+    /// Throws what SavedFile throws.
     Archive(std::shared_ptr<const RawFile> file, int64_t offset, int64_t length, std::string place,
             KnownClasses more_classes);
 

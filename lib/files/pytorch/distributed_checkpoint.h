@@ -32,9 +32,9 @@ class DistributedCheckpoint : public checkpoint::TensorSource {
     /// Keys of the items that are no tensors ("train_state.step"), sorted.
     const std::vector<std::string>& object_keys() const;
 
-    /// The object of this key, which is read from its file at the first call; null if there is none. Its
-    /// root() has the value, its tensors() those that are inside. Any thread may call this. UserError for a
-    /// class that is not known.
+    /// The object of this key, which is read from its file at the first call; null if there is none. root()
+    /// of the result has the value, and tensors() those that are inside. Any thread may call this. UserError
+    /// for a class that is not known.
     const SavedFile* object(const std::string& key) const;
 
     /// Reads `.metadata` again, for fields that other programs add to it.

@@ -27,7 +27,7 @@ ZipFrame frame_save(std::string pickle, const std::optional<LastEntry>& data) {
     return frame_zip(small, data);
 }
 
-/// What rebuilds a tensor from the storage "0".
+/// A pickle that rebuilds a tensor from the storage "0".
 std::string tensor_pickle(const TensorInfo& tensor) {
     const std::string_view storage =
         storage_of_torch(tensor.type);  // empty for types that are newer than storages

@@ -62,7 +62,7 @@ class MetadataReader {
         fail(what, fmt::format("{} is no torch.Size", tuple.shown()));
     }
 
-    /// Where each chunk and object lies.
+    /// Reads the place of each chunk and object.
     void read_items(Value listed) {
         if (listed.kind() != Value::Kind::Dict) fail("the metadata", "storage_data is no dict");
         for (const Value::Entry& entry : listed.entries()) {

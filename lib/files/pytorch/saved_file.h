@@ -34,7 +34,7 @@ class SavedFile : public checkpoint::TensorSource {
 
     ~SavedFile() override;
 
-    /// What was saved.
+    /// The value that was saved.
     Value root() const;
 
     /// Each tensor in the root and in its Dicts, Lists and Tuples, in the order of the file's bytes. Keys and

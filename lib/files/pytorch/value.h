@@ -1,6 +1,6 @@
-// What a pickle describes, as data: no class is loaded and nothing is executed. A Value is a small handle,
-// copied freely; containers belong to the Pickle that was read and may be shared, so a Value is valid as long
-// as its Pickle.
+// Values that a pickle describes, as data: no class is loaded and nothing is executed. A Value is a small
+// handle, copied freely; containers belong to the Pickle that was read and may be shared, so a Value is valid
+// as long as its Pickle.
 #pragma once
 
 #include <cstdint>
@@ -60,9 +60,9 @@ class Value {
     std::string_view class_name() const;
     /// Positional arguments of an Object's call.
     std::span<const Value> arguments() const;
-    /// What BUILD gave an Object or an OrderedDict; None where there was no BUILD.
+    /// The state that BUILD gave an Object or an OrderedDict; None where there was no BUILD.
     Value state() const;
-    /// What identifies the storage of a PersistentId.
+    /// The tuple that identifies the storage of a PersistentId.
     Value persistent_id() const;
 
     /// For messages: "the text 'abc'", "a Dict of 3", "torch.Size".
@@ -86,7 +86,7 @@ struct Value::Entry {
     Value key, value;
 };
 
-/// What a List, Tuple, Dict, Object or PersistentId has.
+/// The parts of a List, Tuple, Dict, Object or PersistentId.
 struct Value::Container {
     std::vector<Value> items;    // of a List or Tuple, arguments of an Object
     std::vector<Entry> entries;  // of a Dict

@@ -74,7 +74,7 @@ class ZipWriter {
     }
 
   private:
-    /// What a record before the data and one of the table have alike, up to the length of the name.
+    /// The fields that a record before the data and one of the table have alike, up to the name's length.
     static Record common_fields(const std::string& name, uint64_t num_bytes, uint32_t crc) {
         constexpr uint64_t kFirstDay = 1 << 5 | 1;  // 1 January 1980
         Record common;
