@@ -175,6 +175,9 @@ Pickle DistributedCheckpoint::metadata() const {
     return read_metadata(contents_->folder, contents_->more_classes);
 }
 
-bool is_distributed_checkpoint(const fs::path& folder) { return fs::is_regular_file(folder / kMetadataName); }
+bool is_distributed_checkpoint(const fs::path& folder) {
+    std::error_code unreadable;
+    return fs::is_regular_file(folder / kMetadataName, unreadable);
+}
 
 }  // namespace argosy::pytorch

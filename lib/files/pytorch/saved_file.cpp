@@ -57,7 +57,7 @@ struct SavedFile::Contents {
     size_t letters_left = 0;
 
     explicit Contents(Archive opened)
-        : archive(std::move(opened)), letters_left(1 << 20 | 64 * archive.pickle_bytes()) {
+        : archive(std::move(opened)), letters_left((1 << 20) + 64 * archive.pickle_bytes()) {
         collect(archive.root(), {}, 0);
         for (const auto& [name, place] : places) {
             if (place.type.type) {
