@@ -122,15 +122,9 @@ std::vector<TensorInfo> tiny_tensors(const model::ModelSpec& spec, ElementType t
 
 std::vector<TensorInfo> hugging_face_tensors(const model::ModelSpec& spec, ElementType type) {
     std::vector<TensorInfo> tensors;
-    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
-        const HuggingFacePlace place = hugging_face_place(parameter, spec);
-        if (place.first_row > 0) continue;
-        for (const std::string& name : place.names) tensors.push_back({name, type, place.shape});
-    }
-    for (const auto& [layer, bias] : model::router_biases(spec)) {
-        if (!has_router_biases(spec)) continue;
-        const HuggingFacePlace place = hugging_face_place(bias, spec);
-        tensors.push_back({place.names[0], ElementType::Float32, place.shape});
+    for (const auto& [name, shape] : hugging_face_map(spec).theirs) {
+        const bool is_bias = name.ends_with("e_score_correction_bias");
+        tensors.push_back({name, is_bias ? ElementType::Float32 : type, shape});
     }
     return tensors;
 }

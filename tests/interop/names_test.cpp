@@ -1,7 +1,6 @@
 #include "interop/names.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,10 +46,11 @@ TEST(Names, AreHuggingFaces) {
     auto spec = tiny_spec("qwen3");
     spec.qkv_bias = spec.output_bias = spec.mlp_bias = true;
     spec.num_layers = 12;
-    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
-        if (parameter.name.starts_with("layers.") && !parameter.name.starts_with("layers.11.")) continue;
-        ours.push_back(parameter.name);
-        names.push_back(hugging_face_place(parameter, spec).names.at(0));
+    for (const MappedTensor& tensor : hugging_face_map(spec).ours) {
+        const std::string parameter = tensor.name.substr(6);
+        if (parameter.starts_with("layers.") && !parameter.starts_with("layers.11.")) continue;
+        ours.push_back(parameter);
+        names.push_back(tensor.pieces.at(0).tensor);
     }
     const std::string layer = "model.layers.11.";
     EXPECT_EQ(names, (std::vector<std::string>{"model.embed_tokens.weight",
@@ -81,13 +81,18 @@ TEST(Names, AreHuggingFaces) {
 
 TEST(Names, RowsOfFusedMatrices) {
     const auto spec = tiny_spec("phi3");
+    const TensorMap map = hugging_face_map(spec);
     std::vector<std::string> places;
-    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
-        const HuggingFacePlace place = hugging_face_place(parameter, spec);
-        if (!place.names[0].starts_with("model.layers.1.") || place.shape == parameter.shape) continue;
-        EXPECT_EQ(place.shape[1], parameter.shape[1]);
-        places.push_back(fmt::format("{} [{}, {} of {})", place.names[0].substr(15), place.first_row,
-                                     place.first_row + parameter.shape[0], place.shape[0]));
+    for (const MappedTensor& tensor : map.ours) {
+        const Piece& piece = tensor.pieces.at(0);
+        const std::string theirs = piece.tensor.substr(piece.tensor.rfind('.', piece.tensor.size() - 8) + 1);
+        if (!tensor.name.starts_with("model/layers.1.") ||
+            !theirs.starts_with("qkv") && !theirs.starts_with("gate_up"))
+            continue;
+        const auto& shape = std::ranges::find(map.theirs, piece.tensor, &TensorMap::Theirs::name)->shape;
+        EXPECT_EQ(shape[1], tensor.shape[1]);
+        places.push_back(fmt::format("{} [{}, {} of {})", piece.tensor.substr(15), piece.their_row,
+                                     piece.their_row + piece.num_rows, shape[0]));
     }
     EXPECT_EQ(places,
               (std::vector<std::string>{
@@ -108,12 +113,12 @@ TEST(Names, OfEachExpert) {
     const auto places = [](const char* name) {
         std::vector<std::string> found;
         const auto spec = tiny_spec(name);
-        for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
-            if (!parameter.name.starts_with("layers.1.moe.")) continue;
-            const HuggingFacePlace place = hugging_face_place(parameter, spec);
-            found.push_back(fmt::format("{}: {} ... {} [{}]", parameter.name.substr(13), place.names.front(),
-                                        place.names.back(), fmt::join(place.shape, ", ")));
-            EXPECT_EQ(place.shape[0] * std::ssize(place.names), parameter.shape[0]);
+        for (const MappedTensor& tensor : hugging_face_map(spec).ours) {
+            if (!tensor.name.starts_with("model/layers.1.moe.")) continue;
+            const Piece &first = tensor.pieces.front(), &last = tensor.pieces.back();
+            found.push_back(fmt::format("{}: {} ... {} [{}, {}]", tensor.name.substr(19), first.tensor,
+                                        last.tensor, last.num_rows, last.num_columns));
+            EXPECT_EQ(last.row + last.num_rows, tensor.shape[0]);
         }
         return found;
     };
@@ -158,9 +163,8 @@ TEST(Names, FaultsOfExpertsAreListed) {
 TEST(Names, OfASharedExpertAndOfBiases) {
     const auto spec = tiny_spec("glm4_moe");
     const std::string of = "model.layers.1.mlp.", bias = of + "gate.e_score_correction_bias";
-    EXPECT_EQ(
-        hugging_face_place({.name = "layers.1.moe.shared_experts.w1.weight", .shape = {10, 26}}, spec).names,
-        std::vector{of + "shared_experts.gate_proj.weight"});
+    EXPECT_EQ(hugging_face_map(spec).at("model/layers.1.moe.shared_experts.w1.weight").pieces[0].tensor,
+              of + "shared_experts.gate_proj.weight");
     auto tensors = theirs(spec);
     const auto of_bias = [](const TensorInfo& tensor) { return model::is_router_bias(tensor.name); };
     EXPECT_EQ(std::ranges::count_if(open(tensors, spec)->tensors(), of_bias), 1) << "of one layer of two";

@@ -65,7 +65,7 @@ class ShardedTarget : public Target {
         }
     }
 
-    void append(size_t conversion, std::span<const std::byte> bytes) override {
+    void append(size_t conversion, const layout::Slab&, std::span<const std::byte> bytes) override {
         Tensor& tensor = tensors_[conversion];
         while (!bytes.empty()) {
             const ShardSlab& slab = tensor.slabs[tensor.current];
@@ -113,7 +113,7 @@ class FullTarget : public Target {
           file_(TensorFile::full(path_, description_of(options), tensors(options),
                                  read_assets(options.source))) {}
 
-    void append(size_t conversion, std::span<const std::byte> bytes) override {
+    void append(size_t conversion, const layout::Slab&, std::span<const std::byte> bytes) override {
         file_.append(conversion, bytes);
     }
 

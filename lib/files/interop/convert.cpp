@@ -207,8 +207,8 @@ std::filesystem::path convert(const ModelSource& source, const std::vector<Tenso
                                                  .max_file_bytes = options.max_file_bytes});
     const auto not_finite =
         run_conversions(source, conversions, stream_options,
-                        [&](size_t conversion, const layout::Slab&, std::span<const std::byte> bytes) {
-                            target->append(conversion, bytes);
+                        [&](size_t conversion, const layout::Slab& slab, std::span<const std::byte> bytes) {
+                            target->append(conversion, slab, bytes);
                         });
     for (size_t i = 0; i < conversions.size(); ++i) {
         const std::string warning = not_finite[i].text(conversions[i]);

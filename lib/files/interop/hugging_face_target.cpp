@@ -116,20 +116,6 @@ std::string config_text(const TargetOptions& options) {
     return config.dump(2) + "\n";
 }
 
-/// The biases of experts that the model's files have and the source has not: they are zero.
-std::vector<TensorInfo> missing_biases(const TargetOptions& options) {
-    std::vector<TensorInfo> missing;
-    const model::ModelSpec& spec = options.source.spec;
-    if (!has_router_biases(spec)) return missing;
-    for (const auto& [layer, bias] : model::router_biases(spec)) {
-        const std::string name = kModelPrefix + bias.name;
-        if (std::ranges::any_of(options.conversions, [&](const auto& each) { return each.to.name == name; }))
-            continue;
-        missing.push_back({hugging_face_place(bias, spec).names[0], ElementType::Float32, bias.shape});
-    }
-    return missing;
-}
-
 /// Distributes the tensors over files in order. Returns the number of tensors of each file.
 std::vector<size_t> split(const std::vector<TensorInfo>& tensors, int64_t max_file_bytes) {
     std::vector<size_t> counts;
@@ -152,27 +138,11 @@ std::string file_name(size_t file, size_t num_files) {
 
 class HuggingFaceTarget : public Target {
   public:
-    explicit HuggingFaceTarget(const TargetOptions& options) : folder_(options.partial) {
-        std::vector<TensorInfo> tensors;
-        std::map<std::string, size_t> known;
-        for (const auto& [from, to] : options.conversions) {
-            const std::string name = to.name.substr(std::string(kModelPrefix).size());
-            const HuggingFacePlace place =
-                hugging_face_place({.name = name, .shape = to.shape}, options.source.spec);
-            const auto [entry, is_new] = known.emplace(place.names[0], tensors.size());
-            for (const std::string& their_name : place.names)
-                if (is_new) tensors.push_back({their_name, to.type, place.shape});
-            const TensorInfo& first = tensors[entry->second];
-            if (first.type != to.type) {
-                throw UserError("{} gets parts in {} and in {}; choose one type with --dtype", first.name,
-                                first.type_name(), to.type_name());
-            }
-            parts_.push_back({.first_tensor = entry->second,
-                              .tensor_bytes = first.num_bytes(),
-                              .next_byte = place.first_row * (first.num_bytes() / first.shape[0])});
-        }
+    explicit HuggingFaceTarget(const TargetOptions& options)
+        : folder_(options.partial), map_(hugging_face_map(options.source.spec)) {
+        std::vector<TensorInfo> tensors = converted_tensors(options);
         const size_t num_converted = tensors.size();
-        for (const TensorInfo& bias : missing_biases(options)) tensors.push_back(bias);
+        add_missing_biases(tensors);
         make_folders(folder_);
         write_text(folder_ / "config.json", config_text(options));
         write_assets(options.source);
@@ -183,16 +153,15 @@ class HuggingFaceTarget : public Target {
         }
     }
 
-    void append(size_t conversion, std::span<const std::byte> bytes) override {
-        Part& part = parts_[conversion];
-        while (!bytes.empty()) {
-            const Tensor& tensor = tensors_[part.first_tensor + part.next_byte / part.tensor_bytes];
-            const int64_t from = part.next_byte % part.tensor_bytes;
-            const auto fitting = bytes.first(std::min(std::ssize(bytes), part.tensor_bytes - from));
-            files_[tensor.file].write(tensor.index, from, fitting);
-            part.next_byte += std::ssize(fitting);
-            bytes = bytes.subspan(fitting.size());
-        }
+    void append(size_t conversion, const layout::Slab& slab, std::span<const std::byte> bytes) override {
+        const int64_t width = std::ssize(bytes) / slab.num_elements();
+        for_each_part(*ours_[conversion], slab, [&](const Part& part) {
+            const Tensor& tensor = tensors_[numbers_.find(part.piece->tensor)->second];
+            for_each_run(part, tensor.shape, [&](const layout::Run& run) {
+                files_[tensor.file].write(tensor.index, run.in_a * width,
+                                          bytes.subspan(run.in_b * width, run.length * width));
+            });
+        });
     }
 
     fs::path finish() override {
@@ -204,12 +173,36 @@ class HuggingFaceTarget : public Target {
   private:
     struct Tensor {
         size_t file, index;  // index among the file's tensors
+        std::vector<int64_t> shape;
     };
-    /// The rows that one conversion writes, of a tensor or of several with equally many bytes.
-    struct Part {
-        size_t first_tensor;
-        int64_t tensor_bytes, next_byte;  // among the bytes of all
-    };
+
+    /// The tensors that get the conversions' elements, in the order of the conversions.
+    std::vector<TensorInfo> converted_tensors(const TargetOptions& options) {
+        std::map<std::string, const std::vector<int64_t>*> shapes;
+        for (const TensorMap::Theirs& theirs : map_.theirs) shapes.emplace(theirs.name, &theirs.shape);
+        std::vector<TensorInfo> tensors;
+        for (const auto& [from, to] : options.conversions) {
+            ours_.push_back(&map_.at(to.name));
+            for (const Piece& piece : ours_.back()->pieces) {
+                const auto [entry, is_new] = numbers_.emplace(piece.tensor, tensors.size());
+                if (is_new) tensors.push_back({piece.tensor, to.type, *shapes.at(piece.tensor)});
+                const TensorInfo& theirs = tensors[entry->second];
+                if (theirs.type == to.type) continue;
+                throw UserError("{} gets parts in {} and in {}; choose one type with --dtype", theirs.name,
+                                theirs.type_name(), to.type_name());
+            }
+        }
+        return tensors;
+    }
+
+    /// Adds the biases of experts that the model's files have and the source has not: they are zero.
+    void add_missing_biases(std::vector<TensorInfo>& tensors) const {
+        for (const MappedTensor& ours : map_.ours) {
+            const std::string& theirs = ours.pieces[0].tensor;
+            if (!ours.optional || numbers_.contains(theirs)) continue;
+            tensors.push_back({theirs, ElementType::Float32, ours.shape});
+        }
+    }
 
     void write_assets(const ModelSource& source) const {
         for (const checkpoint::Asset& asset : exported_assets(source))
@@ -231,7 +224,7 @@ class HuggingFaceTarget : public Target {
             const std::string name = file_name(file, counts.size());
             files_.emplace_back(folder_ / name, part);
             for (size_t index = 0; index < part.size(); ++index) {
-                tensors_.push_back({file, index});
+                tensors_.push_back({file, index, part[index].shape});
                 file_of_tensor[part[index].name] = name;
                 total_bytes += part[index].num_bytes();
             }
@@ -244,7 +237,9 @@ class HuggingFaceTarget : public Target {
     fs::path folder_;
     std::vector<SafetensorsWriter> files_;
     std::vector<Tensor> tensors_;
-    std::vector<Part> parts_;  // of each conversion
+    TensorMap map_;
+    std::vector<const MappedTensor*> ours_;  // of each conversion
+    std::map<std::string, size_t> numbers_;  // of their converted tensors in tensors_
 };
 
 }  // namespace

@@ -1,13 +1,10 @@
 #include "interop/names.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <functional>
-#include <map>
 #include <string_view>
 #include <utility>
 
@@ -53,70 +50,6 @@ std::string hugging_face_part(const std::string& part, bool is_mixtral) {
     return found == kParts.end() ? part : found->second;
 }
 
-/// Collects the faults of many tensors into one message.
-class Faults {
-  public:
-    void add(std::string fault) {
-        if (++count_ <= kShown) shown_.push_back(std::move(fault));
-    }
-    void check(const std::string& place, const model::ModelSpec& spec) const {
-        if (count_ == 0) return;
-        const std::string rest = count_ > kShown ? fmt::format("; and {} more", count_ - kShown) : "";
-        throw UserError("{}: the tensors do not match the model ({}, {} layers, {} wide{}): {}{}", place,
-                        spec.name, spec.num_layers, spec.dim, spec.tied_embeddings ? ", tied embeddings" : "",
-                        fmt::join(shown_, "; "), rest);
-    }
-
-  private:
-    static constexpr int kShown = 20;
-    int count_ = 0;
-    std::vector<std::string> shown_;
-};
-
-void check_tensor(const TensorInfo& found, const std::vector<int64_t>& shape, Faults& faults) {
-    if (found.shape != shape) {
-        faults.add(fmt::format("{} has shape [{}], expected [{}]", found.name, fmt::join(found.shape, ", "),
-                               fmt::join(shape, ", ")));
-    }
-    if (!is_floating(found.type)) {
-        faults.add(fmt::format("{} has elements of type {}, expected f64, f32, bf16 or f16", found.name,
-                               found.type_name()));
-    }
-}
-
-std::map<std::string, const TensorInfo*> by_name(const TensorSource& source) {
-    std::map<std::string, const TensorInfo*> tensors;
-    for (const TensorInfo& tensor : source.tensors()) tensors.emplace(tensor.name, &tensor);
-    return tensors;
-}
-
-/// Checks the tensors that the model expects and removes them from `there`, where only unexpected tensors
-/// remain. `place_of(parameter)` is a parameter's place in `there`.
-template <class PlaceOf>
-void take_expected(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec,
-                   PlaceOf&& place_of, Faults& faults) {
-    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
-        const HuggingFacePlace place = place_of(parameter);
-        if (place.first_row > 0) continue;  // the parameter in the first row brings their tensor
-        const TensorInfo* first = nullptr;
-        for (const std::string& name : place.names) {
-            const auto found = there.find(name);
-            if (found == there.end()) {
-                faults.add(name + " is missing");
-                continue;
-            }
-            const TensorInfo& tensor = *found->second;
-            check_tensor(tensor, place.shape, faults);
-            if (!first) first = &tensor;
-            if (tensor.type != first->type) {
-                faults.add(fmt::format("{} has elements of type {}, but {} of type {}", name,
-                                       tensor.type_name(), first->name, first->type_name()));
-            }
-            there.erase(found);
-        }
-    }
-}
-
 bool equal(const TensorSource& source, const TensorInfo& a, const TensorInfo& b) {
     if (a.type != b.type || a.shape != b.shape) return false;
     constexpr int64_t kSlabElements = 1 << 18;
@@ -140,63 +73,6 @@ bool is_of_prediction(const std::string& name, const model::ModelSpec& spec) {
     return spec.name == "glm4_moe" && name.starts_with(fmt::format("model.layers.{}.", spec.num_layers));
 }
 
-/// Removes the biases of experts that are there; files without them mean zeros.
-void take_biases(std::map<std::string, const TensorInfo*>& there, const model::ModelSpec& spec,
-                 const std::function<std::string(const layout::ParamSpec&)>& name_of, Faults& faults) {
-    for (const auto& [layer, bias] : model::router_biases(spec)) {
-        const auto found = there.find(name_of(bias));
-        if (found == there.end()) continue;
-        check_tensor(*found->second, bias.shape, faults);
-        there.erase(found);
-    }
-}
-
-class RenamedSource : public TensorSource {
-  public:
-    RenamedSource(std::unique_ptr<TensorSource> tensors, const model::ModelSpec& spec)
-        : inner_(std::move(tensors)) {
-        const auto there = by_name(*inner_);
-        for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
-            const HuggingFacePlace place = hugging_face_place(parameter, spec);
-            Rows rows{.first = place.first_row};
-            for (const std::string& name : place.names) rows.tensors.push_back(there.at(name));
-            tensors_.push_back({kModelPrefix + parameter.name, rows.tensors[0]->type, parameter.shape});
-            rows_.emplace(tensors_.back().name, std::move(rows));
-        }
-        for (const auto& [layer, bias] : model::router_biases(spec)) {
-            const auto found = there.find(hugging_face_place(bias, spec).names[0]);
-            if (found == there.end() || !has_router_biases(spec)) continue;
-            tensors_.push_back({kModelPrefix + bias.name, found->second->type, bias.shape});
-            rows_.emplace(tensors_.back().name, Rows{.tensors = {found->second}});
-        }
-    }
-    const std::vector<TensorInfo>& tensors() const override { return tensors_; }
-    void read(const TensorInfo& tensor, const layout::Slab& slab, std::span<std::byte> out) const override {
-        const Rows& rows = rows_.find(tensor.name)->second;
-        const int64_t num_rows = rows.tensors[0]->shape[0], end = rows.first + slab.offset[0] + slab.size[0];
-        layout::Slab part = slab;
-        for (int64_t row = rows.first + slab.offset[0]; row < end; row += part.size[0]) {
-            part.offset[0] = row % num_rows;
-            part.size[0] = std::min(num_rows - part.offset[0], end - row);
-            const int64_t num_bytes = part.num_elements() * size_bytes(tensor.type);
-            inner_->read(*rows.tensors[row / num_rows], part, out.first(num_bytes));
-            out = out.subspan(num_bytes);
-        }
-    }
-    const std::string& place() const override { return inner_->place(); }
-
-  private:
-    /// The tensors of a HuggingFacePlace.
-    struct Rows {
-        std::vector<const TensorInfo*> tensors = {};
-        int64_t first = 0;
-    };
-
-    std::unique_ptr<TensorSource> inner_;
-    std::vector<TensorInfo> tensors_;
-    std::map<std::string, Rows> rows_;
-};
-
 /// Converts "layers.0.attention.wq.weight" to "model.layers.0.self_attn.q_proj.weight".
 std::string hugging_face_name(const std::string& parameter, bool is_mixtral) {
     std::string name, part;
@@ -211,49 +87,67 @@ std::string hugging_face_name(const std::string& parameter, bool is_mixtral) {
     return name == kHead ? name : "model." + name;
 }
 
-/// Names a tensor for each expert: "a.experts.w1.weight" becomes "a.experts.0.w1.weight" and so on.
-HuggingFacePlace of_each_expert(HuggingFacePlace place, int64_t num_experts) {
-    const std::string stack = place.names[0], word = ".experts.";
-    const size_t number = stack.find(word) + word.size();
-    place.names.clear();
-    for (int64_t i = 0; i < num_experts; ++i)
-        place.names.push_back(fmt::format("{}{}.{}", stack.substr(0, number), i, stack.substr(number)));
-    place.shape[0] /= num_experts;
-    return place;
+/// The map of a stack of experts' matrices, of each of which theirs have a tensor: "a.experts.w1.weight" is
+/// "a.experts.0.w1.weight" and so on.
+void add_experts(const layout::ParamSpec& stack, const std::string& their_name, int64_t num_experts,
+                 TensorMap& map) {
+    const std::string word = ".experts.";
+    const size_t number = their_name.find(word) + word.size();
+    MappedTensor ours{kModelPrefix + stack.name, stack.shape, {}};
+    const std::vector<int64_t> shape = {stack.shape[0] / num_experts, stack.shape[1]};
+    for (int64_t i = 0; i < num_experts; ++i) {
+        map.theirs.push_back(
+            {fmt::format("{}{}.{}", their_name.substr(0, number), i, their_name.substr(number)), shape});
+        ours.pieces.push_back(whole_piece(map.theirs.back().name, shape));
+        ours.pieces.back().row = i * shape[0];
+    }
+    map.ours.push_back(std::move(ours));
+}
+
+/// Replaces a matrix's own tensor of theirs by the rows of Phi-3's fused one, if it is in one.
+void fuse(const model::ModelSpec& spec, TensorMap& map) {
+    const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
+    struct Rows {
+        std::string_view name, fused;
+        int64_t first_row, num_rows;
+    };
+    const Rows all[] = {{"q_proj.weight", "qkv_proj.weight", 0, q + 2 * kv},
+                        {"k_proj.weight", "qkv_proj.weight", q, q + 2 * kv},
+                        {"v_proj.weight", "qkv_proj.weight", q + kv, q + 2 * kv},
+                        {"gate_proj.weight", "gate_up_proj.weight", 0, 2 * spec.hidden_dim},
+                        {"up_proj.weight", "gate_up_proj.weight", spec.hidden_dim, 2 * spec.hidden_dim}};
+    Piece& piece = map.ours.back().pieces[0];
+    for (const auto& [name, fused, first_row, num_rows] : all) {
+        if (!piece.tensor.ends_with(name)) continue;
+        piece.tensor.replace(piece.tensor.size() - name.size(), name.size(), fused);
+        piece.their_row = first_row;
+        map.theirs.pop_back();
+        if (first_row == 0) map.theirs.push_back({piece.tensor, {num_rows, piece.num_columns}});
+        return;
+    }
 }
 
 }  // namespace
 
-HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const model::ModelSpec& spec) {
-    HuggingFacePlace place{.names = {hugging_face_name(parameter.name, spec.name == "mixtral")},
-                           .shape = parameter.shape};
-    if (model::is_router_bias(parameter.name)) {
-        std::string& name = place.names[0];
-        name.replace(name.rfind('.') + 1, std::string::npos, "e_score_correction_bias");
-        return place;
+TensorMap hugging_face_map(const model::ModelSpec& spec) {
+    TensorMap map;
+    const bool is_mixtral = spec.name == "mixtral";
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
+        const std::string theirs = hugging_face_name(parameter.name, is_mixtral);
+        if (parameter.name.find(".experts.") != std::string::npos) {
+            add_experts(parameter, theirs, spec.experts->router.num_experts, map);
+            continue;
+        }
+        map.add(kModelPrefix + parameter.name, theirs, parameter.shape);
+        if (spec.name == "phi3") fuse(spec, map);
     }
-    if (parameter.name.find(".experts.") != std::string::npos)
-        return of_each_expert(std::move(place), spec.experts->router.num_experts);
-    if (spec.name != "phi3") return place;
-    const int64_t q = spec.num_heads * spec.head_dim, kv = spec.num_kv_heads * spec.head_dim;
-    struct Part {
-        std::string_view name, fused;
-        int64_t first_row, num_rows;
-    };
-    const Part parts[] = {{"q_proj.weight", "qkv_proj.weight", 0, q + 2 * kv},
-                          {"k_proj.weight", "qkv_proj.weight", q, q + 2 * kv},
-                          {"v_proj.weight", "qkv_proj.weight", q + kv, q + 2 * kv},
-                          {"gate_proj.weight", "gate_up_proj.weight", 0, 2 * spec.hidden_dim},
-                          {"up_proj.weight", "gate_up_proj.weight", spec.hidden_dim, 2 * spec.hidden_dim}};
-    for (const auto& [name, fused, first_row, num_rows] : parts) {
-        std::string& theirs = place.names[0];
-        if (!theirs.ends_with(name)) continue;
-        theirs.replace(theirs.size() - name.size(), name.size(), fused);
-        place.first_row = first_row;
-        place.shape[0] = num_rows;
-        break;
+    if (!has_router_biases(spec)) return map;
+    for (const auto& [layer, bias] : model::router_biases(spec)) {
+        std::string theirs = hugging_face_name(bias.name, is_mixtral);
+        theirs.replace(theirs.rfind('.') + 1, std::string::npos, "e_score_correction_bias");
+        map.add(kModelPrefix + bias.name, theirs, bias.shape, /*optional=*/true);
     }
-    return place;
+    return map;
 }
 
 bool has_router_biases(const model::ModelSpec& spec) { return spec.name == "glm4_moe" && spec.experts; }
@@ -265,32 +159,32 @@ const TensorInfo* find_router_bias(const TensorSource& source, const model::Mode
 }
 
 void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec) {
-    auto there = by_name(checkpoint);
+    TensorMap map;
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec))
+        map.add(kModelPrefix + parameter.name, kModelPrefix + parameter.name, parameter.shape);
+    for (const auto& [layer, bias] : model::router_biases(spec))
+        map.add(kModelPrefix + bias.name, kModelPrefix + bias.name, bias.shape, /*optional=*/true);
+    TensorsByName there = by_name(checkpoint);
     std::erase_if(there, [](const auto& entry) { return !entry.first.starts_with(kModelPrefix); });
-    Faults faults;
-    take_expected(
-        there, spec,
-        [](const layout::ParamSpec& parameter) {
-            return HuggingFacePlace{.names = {kModelPrefix + parameter.name}, .shape = parameter.shape};
-        },
-        faults);
-    take_biases(
-        there, spec, [](const layout::ParamSpec& bias) { return kModelPrefix + bias.name; }, faults);
+    TensorFaults faults;
+    take_expected(there, map, faults);
     for (const auto& [name, tensor] : there) faults.add(shown(name) + " is not a tensor of the model");
     faults.check(checkpoint.place(), spec);
 }
 
+void check_tied_head(const TensorSource& source, const TensorInfo& head, const std::string& table,
+                     TensorFaults& faults) {
+    const TensorInfo* found = source.find(table);
+    if (!found || equal(source, head, *found)) return;
+    faults.add(fmt::format("{} differs from {}, but the model ties the two", head.name, table));
+}
+
 std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource> tensors,
                                                     const model::ModelSpec& spec) {
-    auto there = by_name(*tensors);
-    Faults faults;
-    take_expected(
-        there, spec, [&](const layout::ParamSpec& parameter) { return hugging_face_place(parameter, spec); },
-        faults);
-    if (has_router_biases(spec)) {
-        take_biases(
-            there, spec, [&](const auto& bias) { return hugging_face_place(bias, spec).names[0]; }, faults);
-    }
+    TensorMap map = hugging_face_map(spec);
+    TensorsByName there = by_name(*tensors);
+    TensorFaults faults;
+    take_expected(there, map, faults);
     bool predicts = false;
     for (const auto& [name, tensor] : there) {
         if (is_rotary_table(name)) continue;
@@ -298,19 +192,14 @@ std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource
             if (!std::exchange(predicts, true))
                 spdlog::warn("{}: layer {}, which predicts further tokens, is left out", tensors->place(),
                              spec.num_layers);
-            continue;
-        }
-        if (!(spec.tied_embeddings && name == kHead)) {
+        } else if (spec.tied_embeddings && name == kHead) {
+            check_tied_head(*tensors, *tensor, kTable, faults);
+        } else {
             faults.add(shown(name) + " is not a tensor of the model");
-            continue;
-        }
-        const TensorInfo* table = tensors->find(kTable);
-        if (table && !equal(*tensors, *tensor, *table)) {
-            faults.add(fmt::format("{} differs from {}, but config.json ties the two", kHead, kTable));
         }
     }
     faults.check(tensors->place(), spec);
-    return std::make_unique<RenamedSource>(std::move(tensors), spec);
+    return std::make_unique<MappedSource>(std::move(tensors), std::move(map.ours));
 }
 
 }  // namespace argosy::interop

@@ -6,10 +6,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "checkpoint/tensor_source.h"
-#include "layout/param_spec.h"
+#include "interop/tensor_map.h"
 #include "model/model_spec.h"
 
 namespace argosy::interop {
@@ -17,16 +16,10 @@ namespace argosy::interop {
 /// The prefix of the weights' names in a checkpoint.
 inline constexpr const char* kModelPrefix = "model/";
 
-/// The place of a parameter in files of Hugging Face: rows of the tensors `names`, the rows of each below
-/// those of the one before.
-struct HuggingFacePlace {
-    std::vector<std::string> names;
-    std::vector<int64_t> shape;  // of each tensor
-    int64_t first_row = 0;       // the parameter's, among the rows of all; other rows are other parameters'
-};
-/// The place of "layers.0.attention.wq.weight" is "model.layers.0.self_attn.q_proj.weight". Biases of experts
-/// have a place in models that has_router_biases() names.
-HuggingFacePlace hugging_face_place(const layout::ParamSpec& parameter, const model::ModelSpec& spec);
+/// The tensors of a checkpoint ("model/...") in files of Hugging Face: "model/layers.0.attention.wq.weight"
+/// is "model.layers.0.self_attn.q_proj.weight". Biases of experts are optional, in models that
+/// has_router_biases() names.
+TensorMap hugging_face_map(const model::ModelSpec& spec);
 
 /// Whether Hugging Face's files of the model have the biases of experts (model::router_biases).
 bool has_router_biases(const model::ModelSpec& spec);
@@ -38,6 +31,10 @@ const checkpoint::TensorInfo* find_router_bias(const checkpoint::TensorSource& s
 /// UserError, listing the tensors, if weights of a checkpoint are missing, unexpected, or of other shapes
 /// than the model's.
 void check_weights(const checkpoint::TensorSource& checkpoint, const model::ModelSpec& spec);
+
+/// Adds a fault if `head`, a tensor that a tied model stores beside the embedding's `table`, differs from it.
+void check_tied_head(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& head,
+                     const std::string& table, TensorFaults& faults);
 
 /// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing the tensors, if some
 /// are missing, unexpected, of other shapes, not floating-point, or of other types than the other tensors of

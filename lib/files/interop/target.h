@@ -19,9 +19,9 @@ class Target {
   public:
     virtual ~Target() = default;
 
-    /// Appends bytes to tensor `conversion`. Different threads may append to different tensors at the same
-    /// time.
-    virtual void append(size_t conversion, std::span<const std::byte> bytes) = 0;
+    /// Appends the slab's bytes to tensor `conversion`. Different threads may append to different tensors at
+    /// the same time.
+    virtual void append(size_t conversion, const layout::Slab& slab, std::span<const std::byte> bytes) = 0;
 
     /// Returns the path of the result. REQUIRES: every tensor has all its bytes.
     virtual std::filesystem::path finish() = 0;
