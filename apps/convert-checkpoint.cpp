@@ -29,12 +29,12 @@ struct CommandLine {
     CLI::App app{
         "Converts a model between sharded checkpoints, full files and Hugging Face folders, or describes "
         "one.\n"
-        "SRC is a run's folder (its newest step is used), a step's folder, a full file or a Hugging Face\n"
-        "folder; the program detects which. DST is a step's folder for sharded, a file for full, a folder "
-        "for\n"
-        "hf. It appears whole or not at all.",
+        "SRC is a run's folder (its newest step is used), a step's folder, a full file, a Hugging Face\n"
+        "folder, a checkpoint of TorchTitan or a folder of Meta's .pth files; the program detects which.\n"
+        "DST is a step's folder for sharded, a file for full, a folder for hf. It appears whole or not at\n"
+        "all.",
         "convert-checkpoint"};
-    std::string source, destination, to, type;
+    std::string source, destination, to, type, assets;
     int64_t max_file_bytes = ConvertOptions().max_file_bytes;
     int num_shards = 0, num_threads = 0;
     bool model_only = false, force = false, verify = false, inspect = false;
@@ -52,6 +52,8 @@ void add_options(CommandLine& line) {
         "  convert-checkpoint run model-hf --to hf --dtype bf16 --verify\n"
         "Convert it to one file, from which a run can resume:\n"
         "  convert-checkpoint run model.h5 --to full\n"
+        "Take a TorchTitan run here, with its optimizer:\n"
+        "  convert-checkpoint outputs/checkpoint start --to sharded --assets assets/hf/Llama-3.1-8B\n"
         "Describe a file and verify its checksums:\n"
         "  convert-checkpoint --inspect model.h5 --verify");
     app.add_option("SRC", line.source, "the model to read")->required();
@@ -78,6 +80,7 @@ void add_options(CommandLine& line) {
                  "tokens through both, layer by layer, and compare the logits; exit 3 if they\n"
                  "differ, or if a weight is NaN or infinite. With --inspect: verify all checksums");
     add_accepted_keys(app, line.accepted_keys);
+    add_assets(app, line.assets);
     app.add_option("--threads", line.num_threads,
                    "threads that read and write; default: one per core, at most 4")
         ->check(CLI::Range(1, 256));
@@ -123,8 +126,12 @@ int num_threads(const CommandLine& line) {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kEnough);
 }
 
+ModelSource open_source(const CommandLine& line) {
+    return interop::open_model(line.source, {.accepted = {line.accepted_keys}, .assets = line.assets});
+}
+
 ExitCode inspect(const CommandLine& line) {
-    const ModelSource source = interop::open_model(line.source, {line.accepted_keys});
+    const ModelSource source = open_source(line);
     interop::Inspection inspection{.source = source};
     if (source.checkpoint && !line.verify) {
         // HDF5 shows a missing shard as NaN, so it is found even without --verify.
@@ -163,7 +170,7 @@ std::vector<std::string> verify(const ModelSource& source, const ModelSource& re
 ExitCode convert(const CommandLine& line) {
     const ConvertOptions options = convert_options(line);
     const Replace replace = line.force ? Replace::Yes : Replace::No;
-    const ModelSource source = interop::open_model(line.source, {line.accepted_keys});
+    const ModelSource source = open_source(line);
     const std::filesystem::path destination = checkpoint::without_slash(line.destination);
     interop::check_output(destination, options.to, replace, source.path);
     if (options.to == interop::Form::Sharded) {
@@ -192,8 +199,8 @@ ExitCode convert(const CommandLine& line) {
     spdlog::info("converted {}", summary);
     if (line.verify) {
         interop::ByteProgress progress("verifying", num_bytes);
-        const auto found =
-            verify(source, interop::open_model(result, {.all = true}), conversions, stream_options(progress));
+        const auto found = verify(source, interop::open_model(result, {.accepted = {.all = true}}),
+                                  conversions, stream_options(progress));
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(ExitCode::CheckFailed, Reach::AllRanks,

@@ -47,9 +47,10 @@ std::string reader_names() {
 void add_task_options(CLI::App& app, Options& options) {
     app.add_option("--model", options.model,
                    "a checkpoint of any form: a run's folder (its newest whole step), a step,\n"
-                   "a full file, a Hugging Face folder")
+                   "a full file, a Hugging Face folder, a checkpoint of TorchTitan, Meta's files")
         ->required();
     add_accepted_keys(app, options.accepted_keys);
+    add_assets(app, options.assets);
     app.add_option("--tasks", options.tasks,
                    fmt::format("[READER=]FILE, separated by commas; -: stdin. Readers:\n{}", reader_names()))
         ->delimiter(',');

@@ -16,7 +16,7 @@
 namespace argosy {
 
 struct Options {
-    std::string model, dtype = "fp32", device = "auto", tokenizer;
+    std::string model, assets, dtype = "fp32", device = "auto", tokenizer;
     std::vector<std::string> tasks;
     std::filesystem::path output;
     bool log_samples = false;

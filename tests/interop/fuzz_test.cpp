@@ -141,7 +141,7 @@ TEST(SafetensorsFuzz, IndicesGiveNamesOfFilesBesideThemOrAnError) {
         Mutator mutator(static_cast<uint32_t>(seed));
         const std::string text = mutator.mutate(index);
         count.run([&] {
-            for (const auto& [tensor, file] : parse_safetensors_index(text, "F")) {
+            for (const auto& [tensor, file] : parse_weights_index(text, "F")) {
                 ASSERT_EQ(file.find('/'), std::string::npos) << text;
                 ASSERT_TRUE(file.ends_with(".safetensors")) << text;
             }

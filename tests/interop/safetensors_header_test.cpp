@@ -174,7 +174,7 @@ TEST(SafetensorsHeader, MessagesAreOneLineWhateverANameHolds) {
 }
 
 std::map<std::string, std::string> parse_index(const std::string& text) {
-    return parse_safetensors_index(text, "F.json");
+    return parse_weights_index(text, "F.json");
 }
 
 TEST(SafetensorsIndex, TheMapIsReadAndTheRestPassedOver) {

@@ -10,8 +10,10 @@
 #include "base/text.h"
 #include "checkpoint/partial_folder.h"
 #include "checkpoint/step_folder.h"
+#include "interop/foreign_sources.h"
 #include "interop/names.h"
 #include "interop/safetensors.h"
+#include "pytorch/distributed_checkpoint.h"
 #include "tokenizer/tokenizer_file.h"
 
 namespace argosy::interop {
@@ -22,7 +24,7 @@ using checkpoint::Checkpoint;
 
 constexpr const char *kManifestName = "checkpoint.h5", *kCheckpointFolder = "checkpoint",
                      *kConfigName = "config.json";
-constexpr int64_t kMaxConfigBytes = 16 << 20, kMaxAssetBytes = 1 << 30;
+constexpr int64_t kMaxAssetBytes = 1 << 30;
 
 constexpr std::array kAssets = {
     "tokenizer.json",
@@ -37,11 +39,6 @@ constexpr std::array kAssets = {
     "added_tokens.json",
     "chat_template.jinja",
 };
-
-bool is_there(const fs::path& path) {
-    std::error_code failed;
-    return fs::exists(path, failed);
-}
 
 /// UserError if `path` is a link to a missing file. Hugging Face's cache consists of links, whose files may
 /// be gone.
@@ -63,6 +60,8 @@ std::string contents(const fs::path& folder) {
     std::ranges::sort(names);
     return listed(names, kShown);
 }
+
+bool has_config(const fs::path& assets) { return !assets.empty() && is_there(assets / kConfigName); }
 
 std::optional<fs::path> newest_step(const fs::path& folder) {
     const std::vector<int64_t> steps = checkpoint::whole_steps(folder);
@@ -86,25 +85,19 @@ ModelSource open_checkpoint(const fs::path& path, Form form) {
     return source_of(std::make_unique<Checkpoint>(path), path, form);
 }
 
-ModelSource open_hugging_face(const fs::path& folder, const model::AcceptedKeys& accepted) {
+/// The folder's own config.json comes before the model of the options.
+ModelSource open_hugging_face(const fs::path& folder, const OpenOptions& options) {
     ModelSource source{.form = Form::HuggingFace, .path = folder};
-    const fs::path config = folder / kConfigName;
-    source.config_json = read_text(config, kMaxConfigBytes);
-    source.spec = model::parse_hugging_face_config(source.config_json, config.string(), accepted);
-    source.tensors = with_checkpoint_names(std::make_unique<Safetensors>(folder), source.spec);
+    const bool is_described = is_there(folder / kConfigName);
+    give_model(is_described ? OpenOptions{.accepted = options.accepted, .assets = folder} : options, source);
+    const bool is_pickled = !is_there(folder / kSafetensorsName) && !is_there(folder / kSafetensorsIndexName);
+    auto tensors = is_pickled ? open_pickled_weights(folder) : std::make_unique<Safetensors>(folder);
+    source.tensors = with_checkpoint_names(std::move(tensors), source.spec);
     return source;
 }
 
-/// Refuses the pickled weights that Hugging Face used before safetensors, and weights in other forms.
+/// Refuses weights in forms that are not read.
 void refuse_other_weights(const fs::path& folder) {
-    for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-        if (!is_there(folder / name)) continue;
-        throw UserError(
-            "{} has {}, which is not read: pickled weights can run code. Save them as {} first, with "
-            "transformers: AutoModelForCausalLM.from_pretrained(\"{}\", torch_dtype=\"auto\")"
-            ".save_pretrained(\"NEW\", safe_serialization=True)",
-            folder.string(), name, kSafetensorsName, folder.string());
-    }
     std::error_code failed;
     for (const auto& entry : fs::directory_iterator(folder, failed)) {
         const std::string name = entry.path().filename().string(), ending = entry.path().extension();
@@ -112,7 +105,7 @@ void refuse_other_weights(const fs::path& folder) {
         throw UserError(
             "{} has {}, which is {} and not read; fetch the model as a Hugging Face folder, with {} and {}",
             folder.string(), shown(name),
-            ending == ".gguf" ? "a GGUF model" : "a file of pickled weights of PyTorch", kConfigName,
+            ending == ".gguf" ? "a GGUF model" : "a file of PyTorch with unknown names", kConfigName,
             kSafetensorsName);
     }
 }
@@ -137,28 +130,52 @@ ModelSource open_step(const fs::path& folder) {
     return open_checkpoint(folder, Form::Sharded);
 }
 
-ModelSource open_folder(const fs::path& folder, const model::AcceptedKeys& accepted) {
+bool has_any(const fs::path& folder, std::initializer_list<const char*> names) {
+    return std::ranges::any_of(names, [&](const char* name) { return is_there(folder / name); });
+}
+
+/// A folder with weights under Hugging Face's names, or with config.json.
+ModelSource open_named_weights(const fs::path& folder, const OpenOptions& options) {
+    const bool is_pickled = has_any(folder, {kPickledWeights, kPickledWeightsIndex});
+    const bool weights = is_pickled || has_any(folder, {kSafetensorsName, kSafetensorsIndexName});
+    const bool config = is_there(folder / kConfigName);
+    if (weights && (config || options.spec || has_config(options.assets)))
+        return open_hugging_face(folder, options);
+    if (!weights) {
+        refuse_files_without_index(folder);
+        refuse_unfinished_titan_step(folder);
+        refuse_other_weights(folder);
+    }
+    if (weights || config) {
+        throw UserError("{} has {}, but not {}: a Hugging Face folder has both{}", folder.string(),
+                        config       ? kConfigName
+                        : is_pickled ? kPickledWeights
+                                     : kSafetensorsName,
+                        config ? kSafetensorsName : kConfigName,
+                        config ? ""
+                               : ". TorchTitan's last_save_in_hf writes none: name a folder that has it "
+                                 "(convert-checkpoint --assets; a run has its own model)");
+    }
+    throw UserError(
+        "{} holds no model: looked for {} (a step), whole step-NNNNNNNN folders, also in {}/ (a run), {} "
+        "with "
+        "{} (Hugging Face), .metadata (torch.distributed.checkpoint) and {} (Meta); it holds {}",
+        folder.string(), kManifestName, kCheckpointFolder, kConfigName, kSafetensorsName, kMetaParameters,
+        contents(folder));
+}
+
+ModelSource open_folder(const fs::path& folder, const OpenOptions& options) {
     if (is_there(folder / kManifestName)) return open_step(folder);
     if (const auto steps = folder_of_steps(folder)) {
         if (const auto step = newest_step(*steps)) return open_step(*step);
     }
+    if (pytorch::is_distributed_checkpoint(folder)) return open_distributed(folder, options);
+    for (const fs::path& place : {folder, folder / kCheckpointFolder})
+        if (const auto step = newest_titan_step(place)) return open_folder(*step, options);
     for (const char* name : {kSafetensorsName, kSafetensorsIndexName, kConfigName})
         refuse_broken_link(folder / name);
-    const bool weights = is_there(folder / kSafetensorsName) || is_there(folder / kSafetensorsIndexName);
-    const bool config = is_there(folder / kConfigName);
-    if (weights && config) return open_hugging_face(folder, accepted);
-    if (!weights) {
-        refuse_files_without_index(folder);
-        refuse_other_weights(folder);
-    }
-    if (weights || config) {
-        throw UserError("{} has {}, but not {}: a Hugging Face folder has both", folder.string(),
-                        config ? kConfigName : kSafetensorsName, config ? kSafetensorsName : kConfigName);
-    }
-    throw UserError(
-        "{} holds no model: looked for {} (a step), whole step-NNNNNNNN folders, also in {}/ (a run), and {} "
-        "with {} (Hugging Face); it holds {}",
-        folder.string(), kManifestName, kCheckpointFolder, kConfigName, kSafetensorsName, contents(folder));
+    if (is_there(folder / kMetaParameters)) return open_meta(folder, options);
+    return open_named_weights(folder, options);
 }
 
 }  // namespace
@@ -169,12 +186,21 @@ const char* name(Form form) {
             return "sharded";
         case Form::Full:
             return "full";
+        case Form::Distributed:
+            return "dcp";
+        case Form::Meta:
+            return "meta";
         default:
             return "hf";
     }
 }
 
-ModelSource open_model(const fs::path& path, const model::AcceptedKeys& accepted) {
+bool is_there(const fs::path& path) {
+    std::error_code failed;
+    return fs::exists(path, failed);
+}
+
+ModelSource open_model(const fs::path& path, const OpenOptions& options) {
     refuse_broken_link(path);
     std::error_code failed;
     const fs::file_type type = fs::status(path, failed).type();
@@ -187,7 +213,7 @@ ModelSource open_model(const fs::path& path, const model::AcceptedKeys& accepted
     }
     // "run/step-00000100/" becomes "run/step-00000100", because the code below reads the folder's name.
     const fs::path place = checkpoint::without_slash(path);
-    if (fs::is_directory(place)) return open_folder(place, accepted);
+    if (fs::is_directory(place)) return open_folder(place, options);
     if (place.extension() == ".safetensors" || place.filename() == kConfigName ||
         place.filename() == kSafetensorsIndexName) {
         throw UserError("{} is one file of a Hugging Face model; give its folder, which has the others too",
@@ -226,7 +252,7 @@ std::vector<checkpoint::Asset> assets_in(const fs::path& folder) {
 }
 
 std::vector<checkpoint::Asset> read_assets(const ModelSource& source) {
-    if (!source.checkpoint) return assets_in(source.path);
+    if (!source.checkpoint) return assets_in(source.assets);
     std::vector<checkpoint::Asset> assets;
     for (const checkpoint::StoredAsset& stored : source.checkpoint->manifest().assets)
         assets.push_back({stored.name, source.checkpoint->asset(stored.name)});

@@ -16,33 +16,45 @@
 
 namespace argosy::interop {
 
-enum class Form { Sharded, Full, HuggingFace };
+/// Distributed: a folder of torch.distributed.checkpoint. Meta: a folder of Meta's files of Llama.
+enum class Form { Sharded, Full, HuggingFace, Distributed, Meta };
 
-/// The name on command lines: sharded, full, hf.
+/// The name in messages and on command lines: sharded, full, hf, dcp, meta.
 const char* name(Form form);
 
 struct ModelSource {
     Form form = Form::Sharded;
-    std::filesystem::path path;  // the detected step's folder, full file, or Hugging Face folder
+    std::filesystem::path path;  // the detected step's folder, full file, or folder of another program
+
+    /// The folder with the tokenizer's files, unless a checkpoint has them; may be empty.
+    std::filesystem::path assets = {};
 
     /// Each weight occurs once, has the name "model/<parameter>" and the shape that `spec` requires. A
-    /// checkpoint may have "optimizer/..." tensors too.
+    /// checkpoint, also of another program, may have "optimizer/..." tensors too.
     std::unique_ptr<checkpoint::TensorSource> tensors;
     model::ModelSpec spec;
     std::string config_json;  // Hugging Face's config.json, which `spec` is parsed from
 
-    std::optional<checkpoint::Description> description;  // only of a checkpoint
+    std::optional<checkpoint::Description> description;  // only of a checkpoint of this program or another
 
     /// Points to the object of `tensors` if that is a checkpoint, else null.
     const checkpoint::Checkpoint* checkpoint = nullptr;
 };
 
-/// Opens the model at `path`: a step's folder, a full file, a Hugging Face folder, or the newest whole step
-/// of a run's folder or of a folder of checkpoints. UserError for anything else, with what was expected and
-/// what exists, and for weights that do not belong to the model. Reads weights only to compare the two copies
-/// that a tied model may store. `accepted` are keys of a Hugging Face folder's config.json; every key that a
-/// checkpoint has was accepted when the checkpoint was written.
-ModelSource open_model(const std::filesystem::path& path, const model::AcceptedKeys& accepted = {});
+struct OpenOptions {
+    /// Keys of a config.json. Every key that a checkpoint has was accepted when it was written.
+    model::AcceptedKeys accepted = {};
+    /// A Hugging Face folder whose config.json and tokenizer are those of a model whose own files lack them.
+    std::filesystem::path assets = {};
+    /// That model, in place of config.json's.
+    std::optional<model::ModelSpec> spec = {};
+};
+
+/// Opens the model at `path`: a step's folder, a full file, a Hugging Face folder, a folder of
+/// torch.distributed.checkpoint or of Meta, or the newest whole step of a run's folder or of a folder of
+/// checkpoints. UserError for anything else, with what was expected and what exists, and for weights that do
+/// not belong to the model. Reads weights only to compare the two copies that a tied model may store.
+ModelSource open_model(const std::filesystem::path& path, const OpenOptions& options = {});
 
 /// The step that another rank has opened with open_model(): `path` is its ModelSource::path, and `manifest`
 /// its manifest as JSON. Opens no file.

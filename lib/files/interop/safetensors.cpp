@@ -69,7 +69,7 @@ void Safetensors::add_file(const fs::path& path) {
 
 void Safetensors::add_index(const fs::path& folder) {
     const fs::path path = folder / kSafetensorsIndexName;
-    const auto file_of_tensor = parse_safetensors_index(read_text(path, kMaxIndexBytes), path.string());
+    const auto file_of_tensor = parse_weights_index(read_text(path, kMaxIndexBytes), path.string());
     if (file_of_tensor.empty()) throw UserError("{} names no tensor", path.string());
     std::set<std::string> names;
     for (const auto& [tensor, file] : file_of_tensor) {
@@ -126,7 +126,8 @@ void SafetensorsWriter::write(size_t index, int64_t from, std::span<const std::b
     file_.begin_sync(layout_.at[index] + from, std::ssize(bytes));
 }
 
-std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& place) {
+std::map<std::string, std::string> parse_weights_index(std::string_view text, const std::string& place,
+                                                       std::string_view ending) {
     const nlohmann::ordered_json index = parse_json(text, place);
     if (!index.is_object()) throw UserError("{}: {} does not belong there", place, shown_value(index));
     const auto map = index.find("weight_map");
@@ -136,12 +137,12 @@ std::map<std::string, std::string> parse_safetensors_index(std::string_view text
     std::map<std::string, std::string> file_of_tensor;
     for (const auto& [tensor, file] : map->items()) {
         const std::string name = file.is_string() ? file.get<std::string>() : "";
-        if (name.find_first_of(std::string_view("/\\\0", 3)) != name.npos ||
-            !name.ends_with(".safetensors")) {
+        if (name.find_first_of(std::string_view("/\\\0", 3)) != name.npos || !name.ends_with(ending)) {
             throw UserError(
-                "{}: \"weight_map\": tensor {}: its file is {}, which is not the name of a .safetensors file "
-                "beside the index",
-                place, shown(tensor), shown_value(file));
+                "{}: \"weight_map\": tensor {}: its file is {}, which is not the name of a {} file beside "
+                "the "
+                "index",
+                place, shown(tensor), shown_value(file), ending);
         }
         file_of_tensor.emplace(tensor, name);
     }

@@ -66,9 +66,10 @@ class SafetensorsWriter {
 // The index of a model in several files, model.safetensors.index.json, names the file of each tensor.
 // Converts the index between text and map.
 
-/// Returns a map from tensor to file. UserError for a file outside the index's folder, for a duplicate key,
-/// and for any other text that is not an index.
-std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& place);
+/// Returns a map from tensor to file, whose name has the ending. UserError for a file outside the index's
+/// folder, for a duplicate key, and for any other text that is not an index.
+std::map<std::string, std::string> parse_weights_index(std::string_view text, const std::string& place,
+                                                       std::string_view ending = ".safetensors");
 
 std::string safetensors_index_json(const std::map<std::string, std::string>& file_of_tensor,
                                    int64_t total_bytes);

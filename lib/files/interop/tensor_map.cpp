@@ -100,6 +100,19 @@ Piece whole_piece(const std::string& tensor, const std::vector<int64_t>& shape) 
             .num_columns = columns};
 }
 
+void add_head(const std::string& tensor, int64_t their_row, int64_t row, HeadSize size, bool paired,
+              std::vector<Piece>& pieces) {
+    const int64_t step = paired ? 2 : 1, rows = size.num_rows / step;
+    for (int64_t half = 0; half < step; ++half) {
+        pieces.push_back({.tensor = tensor,
+                          .their_row = their_row + half,
+                          .their_row_step = step,
+                          .row = row + half * rows,
+                          .num_rows = rows,
+                          .num_columns = size.num_columns});
+    }
+}
+
 void TensorMap::add(const std::string& name, const std::string& their_name, const std::vector<int64_t>& shape,
                     bool optional) {
     ours.push_back({name, shape, {whole_piece(their_name, shape)}, optional});
@@ -217,12 +230,14 @@ void TensorFaults::add(std::string fault) {
 }
 
 void TensorFaults::check(const std::string& place, const model::ModelSpec& spec) const {
-    if (count_ == 0) return;
+    if (none()) return;
+    throw UserError("{}: the tensors do not match the model ({}, {} layers, {} wide{}): {}", place, spec.name,
+                    spec.num_layers, spec.dim, spec.tied_embeddings ? ", tied embeddings" : "", text());
+}
+
+std::string TensorFaults::text() const {
     const auto more = count_ - std::ssize(shown_);
-    const std::string rest = more > 0 ? fmt::format("; and {} more", more) : "";
-    throw UserError("{}: the tensors do not match the model ({}, {} layers, {} wide{}): {}{}", place,
-                    spec.name, spec.num_layers, spec.dim, spec.tied_embeddings ? ", tied embeddings" : "",
-                    fmt::join(shown_, "; "), rest);
+    return fmt::format("{}{}", fmt::join(shown_, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
 }
 
 TensorsByName by_name(const TensorSource& source) {

@@ -57,6 +57,14 @@ TensorMap inverse(const TensorMap& map);
 /// The piece that is the whole of `tensor`, a tensor of `shape`.
 Piece whole_piece(const std::string& tensor, const std::vector<int64_t>& shape);
 
+/// Adds the rows of a head to pieces: from `their_row` on they are the rows from `row` on. `paired`: theirs
+/// has the two elements of a rotary pair side by side, as Meta, ours in the two halves of the head.
+struct HeadSize {
+    int64_t num_rows, num_columns;
+};
+void add_head(const std::string& tensor, int64_t their_row, int64_t row, HeadSize size, bool paired,
+              std::vector<Piece>& pieces);
+
 /// The common elements of a piece and a slab of its tensor of ours: rows of `num_columns` elements, which
 /// begin `row_stride` elements of the slab after each other.
 struct Part {
@@ -99,6 +107,7 @@ class TensorFaults {
   public:
     void add(std::string fault);
     bool none() const { return count_ == 0; }
+    std::string text() const;
     /// UserError with the faults, if there is one.
     void check(const std::string& place, const model::ModelSpec& spec) const;
 

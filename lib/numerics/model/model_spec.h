@@ -90,6 +90,13 @@ LayerSpec layer_spec(const ModelSpec& spec, int64_t layer);
 /// Returns a preset. Throws UserError, which lists the known presets, if there is no such preset.
 ModelSpec preset(const std::string& name, const std::string& flavor);
 
+/// All presets, in the order of the message of preset().
+struct NamedPreset {
+    std::string name, flavor;
+    ModelSpec spec;
+};
+std::vector<NamedPreset> presets();
+
 /// The architecture of the presets called `name`, which is ModelSpec::name: llama3 for llama2 and tinyllama.
 /// Other names are returned as they are.
 std::string architecture_of(const std::string& name);

@@ -209,6 +209,12 @@ ModelSpec preset(const std::string& name, const std::string& flavor) {
                     known_presets());
 }
 
+std::vector<NamedPreset> presets() {
+    std::vector<NamedPreset> all;
+    for (const Preset& preset : kPresets) all.push_back({preset.name, preset.flavor, preset.spec});
+    return all;
+}
+
 std::string architecture_of(const std::string& name) {
     const auto found = std::ranges::find(kPresets, name, &Preset::name);
     return found == std::end(kPresets) ? name : found->spec.name;

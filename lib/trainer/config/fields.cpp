@@ -117,6 +117,9 @@ std::vector<Section> make_schema() {
                  "no limit"),
              key("shuffle", &Training::shuffle, any(),
                  "Random order of samples, another one in each epoch; false: the order of the file."),
+             key("first_sample", &Training::first_sample, within(0, 1e10),
+                 "Samples to pass over, in the run's order and over all epochs, where a run begins without a "
+                 "place in the data; a run that resumes has one."),
              key("attend_across_documents", &Training::attend_across_documents, any(),
                  "false: attention stays within a document, and positions begin again with each document."),
              key("dtype", &Training::dtype, among({BFloat16, Float32, Float64}),

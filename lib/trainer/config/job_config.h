@@ -95,6 +95,7 @@ struct Training {
     std::optional<int64_t> max_tokens;  // unset: no limit
     std::optional<Duration> max_time;   // unset: no limit
     bool shuffle = true;
+    int64_t first_sample = 0;  // of a run that begins
     bool attend_across_documents = true;
     Precision dtype = Precision::Float32;
     Precision mixed_precision_param = Precision::BFloat16;

@@ -197,8 +197,7 @@ const ForeignKey kKeys[] = {
     {"parallelism.expert_parallel_comm_backend", Nothing, kExperts},
     {"checkpoint.enable_ft_dataloader_checkpoints", Nothing, "each checkpoint has the place in the data"},
     {"checkpoint.initial_load_path", ToKey,
-     "a checkpoint of PyTorch cannot be read: export it with TorchTitan's convert_to_hf.py, then set "
-     "initial_load_path to that folder and initial_load_in_hf = true"},
+     "a checkpoint of TorchTitan is read as it is; the place in the data is training.first_sample"},
     {"checkpoint.initial_load_in_hf_quantized", Rule(Nothing, "false"), "safetensors in bfloat16 or float32"},
     {"checkpoint.create_seed_checkpoint", Nothing, "initial weights do not depend on the mesh"},
     {"checkpoint.async_mode", Rule(ToKey, Word{"async_with_pinned_mem", "async"}, kAnyOther),
@@ -350,10 +349,6 @@ bool exports_the_last_step(const JobConfig& config, std::string_view) {
     return config.checkpoint.last_save_model_only || config.checkpoint.last_save_in_hf;
 }
 
-bool loads_safetensors(const JobConfig& config, std::string_view path) {
-    return path.empty() || config.checkpoint.initial_load_in_hf;
-}
-
 bool has_held_out_texts(const JobConfig& config, std::string_view enable) {
     return enable != "true" || !config.validation.dataset_path.empty();
 }
@@ -362,7 +357,6 @@ constexpr Need kNeeds[] = {
     {"training.dataset_path", is_token_file, Fate::Equivalent, "", File},
     {"validation.dataset_path", is_token_file, Fate::Equivalent, "", File},
     {"validation.enable", has_held_out_texts, Fate::Missing, ""},
-    {"checkpoint.initial_load_path", loads_safetensors, Fate::Missing, "", File},
     {"checkpoint.export_dtype", exports_the_last_step, Fate::Harmless,
      "the last step is saved as it is trained"},
     {"quantize.linear.float8.", converts<Converter::Float8>, Fate::Harmless,

@@ -16,13 +16,20 @@ namespace argosy::resume {
 
 using interop::ModelSource;
 
-JointOpener::JointOpener(const config::JobConfig& config, const layout::MeshShape& mesh,
-                         comm::Communicator& control, JointWork& work)
-    : config_(config), mesh_(mesh), control_(control), work_(work), node_(comm::ranks_of_node(control)) {}
+JointOpener::JointOpener(const config::JobConfig& config, const model::ModelSpec& spec,
+                         const layout::MeshShape& mesh, comm::Communicator& control, JointWork& work)
+    : config_(config),
+      spec_(spec),
+      mesh_(mesh),
+      control_(control),
+      work_(work),
+      node_(comm::ranks_of_node(control)) {}
 
 Faults JointOpener::open(const std::filesystem::path& path, Want want, ModelSource& source) {
     const auto open_own = [&]() -> std::vector<std::string> {
-        source = interop::open_model(path, {config_.model.accept_config_keys});
+        source = interop::open_model(path, {.accepted = {config_.model.accept_config_keys},
+                                            .assets = config_.model.hf_assets_path,
+                                            .spec = spec_});
         if (want != Want::OwnStep) return {};
         if (!source.description) return {path.string() + " is a model, not a step of a run"};
         parse_scalars(source.description->state, path.string());

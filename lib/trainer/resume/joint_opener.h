@@ -22,10 +22,11 @@ enum class Check { Files, Bytes };
 
 class JointOpener {
   public:
-    /// COLLECTIVE over `control`, as all methods are. REQUIRES: the arguments outlive this object; no work is
-    /// under way in `work` when a method is called.
-    JointOpener(const config::JobConfig& config, const layout::MeshShape& mesh, comm::Communicator& control,
-                JointWork& work);
+    /// COLLECTIVE over `control`, as all methods are. `spec` is the run's model, that of checkpoints of other
+    /// programs that do not say theirs. REQUIRES: the arguments outlive this object; no work is under way in
+    /// `work` when a method is called.
+    JointOpener(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
+                comm::Communicator& control, JointWork& work);
 
     /// Opens the checkpoint on every rank. The first rank of each node reads a step's manifest, and the
     /// node's other ranks have it from that rank. Returns the faults. Throws UserError if nodes see different
@@ -42,6 +43,7 @@ class JointOpener {
     Faults compare_between_nodes(const interop::ModelSource& source, const std::string& manifest);
 
     const config::JobConfig& config_;
+    const model::ModelSpec& spec_;
     const layout::MeshShape& mesh_;
     comm::Communicator& control_;
     JointWork& work_;

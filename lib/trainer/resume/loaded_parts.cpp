@@ -30,12 +30,9 @@ using checkpoint::TensorInfo;
 using checkpoint::TensorSource;
 
 /// Keys that do not affect training. log_differences() leaves them out.
-constexpr std::array<std::string_view, 6> kUnimportantKeys = {"job.dump_folder",
-                                                              "job.description",
-                                                              "checkpoint.folder",
-                                                              "checkpoint.load_step",
-                                                              "checkpoint.initial_load_path",
-                                                              "model.hf_assets_path"};
+constexpr std::array<std::string_view, 7> kUnimportantKeys = {
+    "job.dump_folder",      "training.first_sample",        "job.description",     "checkpoint.folder",
+    "checkpoint.load_step", "checkpoint.initial_load_path", "model.hf_assets_path"};
 
 LoadedParts all_but_excluded(const config::Checkpoint& checkpoint) {
     const auto wanted = [&](config::SavedPart part) {
@@ -154,18 +151,31 @@ LoadedParts parts_to_begin_with(const config::JobConfig& config,
     const LoadedParts parts = all_but_excluded(config.checkpoint);
     const bool has_state = description && description->state != "{}";
     if (has_state) refuse_float16(description->state, place);
-    if (has_state && (!description->model_only || !parts.optimizer)) return parts;
+    if (has_state && (!description->model_only || !parts.optimizer)) {
+        if (config.training.first_sample == 0 || !has_place(*description, parts, place)) return parts;
+        throw UserError(
+            "training.first_sample = {}, but {} has its own place in the data; remove the setting, or set "
+            "checkpoint.exclude_from_loading = dataloader",
+            config.training.first_sample, place);
+    }
     throw UserError(
-        "{} holds {}, but checkpoint.initial_load_model_only = false needs the whole state; set it to true",
+        "{} holds {}, but checkpoint.initial_load_model_only = false needs the whole state; set it to true, "
+        "or name an earlier step: a run's last step has the weights alone with "
+        "checkpoint.last_save_model_only, which TorchTitan sets by default",
         place, has_state ? "weights without optimizer states" : "the weights alone");
 }
 
+bool has_place(const checkpoint::Description& description, const LoadedParts& parts,
+               const std::string& place) {
+    return parts.dataloader && parse_scalars(description.state, place).knows_samples;
+}
+
 train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,
-                                const LoadedParts& parts, RunState& state) {
+                                const LoadedParts& parts, int64_t first_sample, RunState& state) {
     const Scalars scalars = parse_scalars(description.state, place);
-    train::Position position;
+    train::Position position{.samples = first_sample};
     if (parts.optimizer) state.restore_optimizer(scalars);
-    if (parts.dataloader) {
+    if (parts.dataloader && scalars.knows_samples) {
         position.samples = samples_of_length(scalars, state.seq_len(), place);
     }
     if (parts.train_state) {
@@ -208,6 +218,7 @@ void log_differences(const config::JobConfig& config, const layout::MeshShape& m
     const auto say = [](const std::string& line) {
         spdlog::info("differs from when it was saved: {}", line);
     };
+    if (then.config.empty()) return;  // of another program
     const Scalars scalars = parse_scalars(then.state, "its manifest");
     const std::string warmup = change_of_warmup(config.lr_scheduler.warmup_steps, scalars);
     if (!warmup.empty()) say(warmup);

@@ -32,15 +32,21 @@ LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshS
 
 /// Parts to load from checkpoint.initial_load_path. `description` is empty for a Hugging Face folder.
 /// Throws UserError if checkpoint.initial_load_model_only is false and the checkpoint has no state, or lacks
-/// the optimizers' states although they are to be loaded.
+/// the optimizers' states although they are to be loaded; and if both it and training.first_sample say a
+/// place in the data.
 LoadedParts parts_to_begin_with(const config::JobConfig& config,
                                 const std::optional<checkpoint::Description>& description,
                                 const std::string& place);
 
-/// Restores the numbers of the chosen parts into `state` and returns the run's position. Logs a change of the
-/// sample length. `place` is the checkpoint's path, for messages. Throws UserError for a run in float16.
+/// Restores the numbers of the chosen parts into `state` and returns the run's position; `first_sample` is
+/// its place in the data if the checkpoint knows none. Logs a change of the sample length. `place` is the
+/// checkpoint's path, for messages. Throws UserError for a run in float16.
 train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,
-                                const LoadedParts& parts, RunState& state);
+                                const LoadedParts& parts, int64_t first_sample, RunState& state);
+
+/// Whether a run that loads these parts has its place in the data from the checkpoint.
+bool has_place(const checkpoint::Description& description, const LoadedParts& parts,
+               const std::string& place);
 
 /// COLLECTIVE over `control`, for a run that loads its position in the data. Warns on rank 0 if the next
 /// samples are not those that came next when the position was saved: their order has changed, or some rank

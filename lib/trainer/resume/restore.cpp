@@ -39,7 +39,7 @@ class Restorer {
           weights_(weights),
           state_(state),
           work_(control, config.comm.storage_timeout_seconds),
-          opener_(config, mesh, control, work_) {}
+          opener_(config, weights.spec(), mesh, control, work_) {}
 
     std::optional<Start> resume();
     void refuse_steps();
@@ -276,7 +276,8 @@ Faults Restorer::load_tensors(const ModelSource& source, const LoadedParts& part
 
 /// Restores the numbers and reads the tokenizer's files. `started`: when the checkpoint was opened.
 Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, double started) {
-    Start start{.max_context = source.spec.max_context};
+    Start start{.position = {.samples = config_.training.first_sample},
+                .max_context = source.spec.max_context};
     const std::string cost = fmt::format("{:.3f} s for {} on this rank", seconds_now() - started,
                                          interop::bytes_text(loaded_bytes_));
     if (state_ == nullptr) {
@@ -285,10 +286,16 @@ Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, d
     }
     if (parts.any()) {
         const std::string place = source.path.string();
-        start.position = restore_scalars(*source.description, place, parts, *state_);
-        if (parts.dataloader) {
+        start.position =
+            restore_scalars(*source.description, place, parts, config_.training.first_sample, *state_);
+        if (has_place(*source.description, parts, place)) {
             warn_of_other_samples(config_, *source.description, place, start.position.samples, *state_,
                                   control_);
+        } else if (parts.dataloader && is_rank_0()) {
+            spdlog::warn(
+                "{} was saved by {}, whose place in the data has no meaning here: the run goes on at step {} "
+                "with sample {} of its data. training.first_sample passes over samples that were trained on",
+                place, source.description->program, start.position.step + 1, start.position.samples);
         }
         log_differences(config_, mesh_, *source.description);
     }
@@ -339,7 +346,7 @@ Start restore(const config::JobConfig& config, const layout::MeshShape& mesh, co
     } else {
         restorer.refuse_steps();
     }
-    Start start;
+    Start start{.position = {.samples = config.training.first_sample}};
     if (!path.empty()) {
         start = restorer.begin_with(path);
     } else {

@@ -1,0 +1,221 @@
+// Folders of torch.distributed.checkpoint as TorchTitan writes them: which of them is whole, which model it
+// is, and where its run stood.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/raw_file.h"
+#include "interop/foreign_sources.h"
+#include "interop/safetensors.h"
+#include "interop/torchtitan_names.h"
+#include "pytorch/distributed_checkpoint.h"
+
+namespace argosy::interop {
+namespace {
+
+namespace fs = std::filesystem;
+using pytorch::DistributedCheckpoint;
+
+constexpr int64_t kMaxTitanConfigBytes = 16 << 20;
+
+/// N of "step-N".
+std::optional<int64_t> titan_step(const std::string& name) {
+    const std::string_view word = "step-";
+    if (!name.starts_with(word)) return std::nullopt;
+    int64_t step = 0;
+    const auto [end, error] = std::from_chars(name.data() + word.size(), name.data() + name.size(), step);
+    return error == std::errc() && end == name.data() + name.size() ? std::optional(step) : std::nullopt;
+}
+
+bool is_whole_titan_step(const fs::path& folder) {
+    return pytorch::is_distributed_checkpoint(folder) || is_there(folder / kSafetensorsIndexName) ||
+           is_there(folder / kSafetensorsName);
+}
+
+/// Refuses models of TorchTitan that this program does not have.
+void refuse_other_models(const DistributedCheckpoint& checkpoint) {
+    constexpr std::pair<std::string_view, const char*> kOthers[] = {
+        {".attention.wkv_a.", "DeepSeek-V3 (multi-head latent attention)"},
+        {".attention.sinks", "gpt-oss (attention sinks)"},
+        {".vision_encoder.", "a model with an encoder of images"},
+        {"double_blocks.", "Flux, a model of images"}};
+    for (const checkpoint::TensorInfo& tensor : checkpoint.tensors()) {
+        for (const auto& [part, model] : kOthers) {
+            if (("." + tensor.name).find(part) == std::string::npos) continue;
+            throw UserError("{} is {}, which is not a model of this program: it has the tensor {}",
+                            checkpoint.place(), model, tensor.name);
+        }
+    }
+}
+
+void refuse_replica(const DistributedCheckpoint& checkpoint) {
+    const auto& keys = checkpoint.object_keys();
+    const auto is_data = [](const std::string& key) { return key.starts_with("dataloader"); };
+    if (!checkpoint.tensors().empty() || !std::ranges::all_of(keys, is_data)) return;
+    throw UserError(
+        "{} has no tensors{}; give a folder step-N of the run, which has the model", checkpoint.place(),
+        keys.empty() ? "" : ", but the place in the data of one replica (a folder ft-replicat-N of torchft)");
+}
+
+/// The presets whose weights these are.
+std::vector<model::NamedPreset> fitting_presets(const DistributedCheckpoint& checkpoint) {
+    std::vector<model::NamedPreset> presets = model::presets();
+    std::erase_if(presets, [&](const model::NamedPreset& preset) {
+        return !are_torchtitan_weights_of(preset.spec, checkpoint);
+    });
+    return presets;
+}
+
+void choose_preset(const DistributedCheckpoint& checkpoint, ModelSource& source) {
+    const std::vector<model::NamedPreset> presets = fitting_presets(checkpoint);
+    if (presets.size() != 1) {
+        std::vector<std::string> titles;
+        for (const model::NamedPreset& preset : presets) titles.push_back(preset.name + " " + preset.flavor);
+        throw UserError(
+            "{} does not say its model, and {} its tensors. Name a Hugging Face folder with the model's "
+            "config.json and the tokenizer's files (convert-checkpoint --assets; a run has its own model)",
+            checkpoint.place(),
+            titles.empty() ? "no preset has"
+                           : fmt::format("several presets have ({})", fmt::join(titles, ", ")));
+    }
+    source.spec = presets[0].spec;
+    source.config_json = model::hugging_face_config(source.spec);
+    spdlog::info("{}: by its tensors the model is the preset {} {}", checkpoint.place(), presets[0].name,
+                 presets[0].flavor);
+}
+
+/// A number of the run's state: an object, or a tensor of older versions.
+std::optional<int64_t> number_of(const DistributedCheckpoint& checkpoint, const std::string& key) {
+    if (const pytorch::SavedFile* object = checkpoint.object(key)) {
+        if (const auto number = object->root().integer()) return number;
+    }
+    const checkpoint::TensorInfo* tensor = checkpoint.find(key);
+    if (!tensor || tensor->num_elements() != 1) return std::nullopt;
+    const auto read = [&](auto value) {
+        checkpoint.read(*tensor, layout::whole(tensor->shape), std::as_writable_bytes(std::span(&value, 1)));
+        return static_cast<int64_t>(value);
+    };
+    if (tensor->type == ElementType::Int64) return read(int64_t{});
+    if (tensor->type == ElementType::Int32) return read(int32_t{});
+    return std::nullopt;
+}
+
+/// The state of the run, as lib/trainer/resume/FORMAT.md defines it. TorchTitan counts no samples.
+std::string state_of(int64_t step, int64_t tokens, int64_t num_updates) {
+    const nlohmann::ordered_json guard = {{"skipped", std::max<int64_t>(0, step - num_updates)},
+                                          {"nonfinite_in_a_row", 0},
+                                          {"spikes_in_a_row", 0},
+                                          {"losses", nlohmann::json::array()},
+                                          {"grad_norms", nlohmann::json::array()}};
+    const nlohmann::ordered_json state = {{"step", step},           {"samples", nullptr}, {"tokens", tokens},
+                                          {"seq_len", 1},           {"seed", 0},          {"data", ""},
+                                          {"updates", num_updates}, {"lr_schedule", 2},   {"guard", guard}};
+    return state.dump();
+}
+
+checkpoint::Description description_of(const DistributedCheckpoint& checkpoint, const ModelSource& source,
+                                       int64_t num_updates) {
+    const auto step = number_of(checkpoint, "train_state.step");
+    if (!step || *step < 0) {
+        throw UserError(
+            "{} has an optimizer's states, but no step of the run (train_state.step); load its weights alone "
+            "(checkpoint.initial_load_model_only = true, convert-checkpoint --model-only)",
+            checkpoint.place());
+    }
+    const auto epoch = number_of(checkpoint, "lr_scheduler.last_epoch");
+    if (epoch && *epoch != *step) {
+        spdlog::warn(
+            "{}: its learning rate is at step {}, but the run at step {}; here it follows from the step",
+            checkpoint.place(), *epoch, *step);
+    }
+    const int64_t tokens =
+        std::max<int64_t>(0, number_of(checkpoint, "train_state.ntokens_seen").value_or(0));
+    return {.step = *step,
+            .program = "TorchTitan",
+            .model_only = false,
+            .model = source.config_json,
+            .state = state_of(*step, tokens, num_updates > 0 ? num_updates : *step)};
+}
+
+}  // namespace
+
+bool give_model(const OpenOptions& options, ModelSource& source) {
+    source.assets = options.assets;
+    const fs::path config = options.assets / "config.json";
+    const bool has_config = !options.assets.empty() && is_there(config);
+    if (!has_config && !options.spec) return false;
+    if (has_config) source.config_json = read_text(config, kMaxTitanConfigBytes);
+    source.spec = options.spec ? *options.spec
+                               : model::parse_hugging_face_config(source.config_json, config.string(),
+                                                                  options.accepted);
+    if (!has_config) source.config_json = model::hugging_face_config(source.spec);
+    return true;
+}
+
+ModelSource open_distributed(const fs::path& folder, const OpenOptions& options) {
+    auto opened = std::make_unique<DistributedCheckpoint>(folder);
+    const DistributedCheckpoint& checkpoint = *opened;
+    refuse_replica(checkpoint);
+    refuse_other_models(checkpoint);
+    ModelSource source{.form = Form::Distributed, .path = folder};
+    if (!give_model(options, source)) choose_preset(checkpoint, source);
+    if (!has_torchtitan_names(source.spec)) {
+        throw UserError("{}: TorchTitan has no model like this one ({}); it has Llama 3 and Qwen3",
+                        folder.string(), source.spec.name);
+    }
+    std::vector<std::string> other_tensors;
+    for (const pytorch::OtherTensor& tensor : checkpoint.other_tensors())
+        other_tensors.push_back(tensor.name);
+    TorchTitanTensors named = with_torchtitan_names(std::move(opened), other_tensors, source.spec);
+    if (named.has_optimizer) source.description = description_of(checkpoint, source, named.num_updates);
+    source.tensors = std::move(named.tensors);
+    return source;
+}
+
+std::optional<fs::path> newest_titan_step(const fs::path& folder) {
+    std::vector<std::pair<int64_t, fs::path>> steps;
+    std::error_code failed;
+    for (const auto& entry : fs::directory_iterator(folder, failed)) {
+        const auto step = titan_step(entry.path().filename().string());
+        if (step && fs::is_directory(entry.path(), failed)) steps.emplace_back(*step, entry.path());
+    }
+    if (steps.empty()) return std::nullopt;
+    std::ranges::sort(steps, std::greater());
+    for (const auto& [step, path] : steps) {
+        if (is_whole_titan_step(path)) return path;
+        spdlog::warn("{} is passed over: it has neither .metadata nor {}, so its save did not end",
+                     path.string(), kSafetensorsIndexName);
+    }
+    throw UserError("{} has {} folders step-N, but none has .metadata: no save of them ended",
+                    folder.string(), steps.size());
+}
+
+void refuse_unfinished_titan_step(const fs::path& folder) {
+    std::error_code failed;
+    for (const auto& entry : fs::directory_iterator(folder, failed)) {
+        const std::string name = entry.path().filename().string();
+        if (entry.path().extension() == ".distcp") {
+            throw UserError(
+                "{} has {}, but no .metadata, which torch.distributed.checkpoint writes last: its save did "
+                "not "
+                "end; take another step",
+                folder.string(), name);
+        }
+        if (name == "sharded" && entry.is_directory(failed)) {
+            throw UserError(
+                "{} has the folder sharded, whose files are pieces of tensors, but no {}: TorchTitan's last "
+                "save (last_save_in_hf) did not end; take another step",
+                folder.string(), kSafetensorsIndexName);
+        }
+    }
+}
+
+}  // namespace argosy::interop

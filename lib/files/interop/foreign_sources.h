@@ -1,0 +1,44 @@
+// Private to this room: models in the forms of other trainers. Their files do not say all of a model, or
+// nothing of it.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "checkpoint/tensor_source.h"
+#include "interop/model_source.h"
+
+namespace argosy::interop {
+
+inline constexpr const char *kMetaParameters = "params.json", *kPickledWeights = "pytorch_model.bin",
+                            *kPickledWeightsIndex = "pytorch_model.bin.index.json";
+
+/// Whether something exists at the path and can be seen.
+bool is_there(const std::filesystem::path& path);
+
+/// Sets the model, and the folder of assets, that the options give. False if they give no model.
+bool give_model(const OpenOptions& options, ModelSource& source);
+
+/// A folder of torch.distributed.checkpoint that TorchTitan wrote, with the optimizer's states if it has
+/// them. The model is the options', or the only preset whose weights have these names and shapes.
+ModelSource open_distributed(const std::filesystem::path& folder, const OpenOptions& options);
+
+/// The newest whole step among TorchTitan's folders step-N in `folder`; none if it has no such folders. Warns
+/// of newer ones that are not whole. UserError if none is.
+std::optional<std::filesystem::path> newest_titan_step(const std::filesystem::path& folder);
+
+/// UserError if `folder` is a save of TorchTitan that did not end, or files of one replica of torchft.
+void refuse_unfinished_titan_step(const std::filesystem::path& folder);
+
+/// A folder of Meta's: params.json and consolidated.00.pth, or several such files, each with a part of every
+/// matrix. Their params.json is the model unless the options give one.
+ModelSource open_meta(const std::filesystem::path& folder, const OpenOptions& options);
+
+/// The tensors of pytorch_model.bin, or of the files that pytorch_model.bin.index.json names.
+std::unique_ptr<checkpoint::TensorSource> open_pickled_weights(const std::filesystem::path& folder);
+
+}  // namespace argosy::interop
