@@ -4,7 +4,7 @@
 # From a TorchTitan TOML or what TorchTitan prints of its Python (JSON, text), or a Lit-GPT YAML, and texts (JSONL, text,
 # Parquet) to a running job: translates the configuration,
 # tokenizes the texts, and trains on this machine (N ranks; default: the GPUs, or what the degrees need), or with --nodes
-# submits the job to Slurm. DIR of --checkpoint is a Hugging Face folder to start from. Keys are those of either program.
+# submits the job to Slurm. DIR of --checkpoint has the weights to start from, as for checkpoint.initial_load_path. Keys are those of either program.
 # RUN (default: outputs/F) gets run.toml, the token files and all files of the run; a repeated command resumes a run that
 # saves (checkpoint.enable). It tokenizes again if the texts or the tokenizer have changed. Exit codes: 3 if a key is missing
 # here, unless --anyway; 2 for mistakes; else pretrain's.
@@ -65,7 +65,7 @@ mkdir -p "$folder"
 # Each value of a key that this script sets is on the command line of the translation, so that run.toml has it.
 keys+=(--job.dump_folder "$folder" --training.dataset_path "$folder/train.h5")
 [ -z "$held_out" ] || keys+=(--validation.enable true --validation.dataset_path "$folder/validation.h5")
-[ -z "$weights" ] || keys+=(--checkpoint.initial_load_path "$weights" --checkpoint.initial_load_in_hf true)
+[ -z "$weights" ] || keys+=(--checkpoint.initial_load_path "$weights")
 case $tokenizer in
     '') ;;
     bytes) keys+=(--model.hf_assets_path '') ;;

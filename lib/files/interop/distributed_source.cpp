@@ -45,6 +45,7 @@ void refuse_other_models(const DistributedCheckpoint& checkpoint) {
     constexpr std::pair<std::string_view, const char*> kOthers[] = {
         {".attention.wkv_a.", "DeepSeek-V3 (multi-head latent attention)"},
         {".attention.sinks", "gpt-oss (attention sinks)"},
+        {".attn.A_log", "Qwen3.5 (gated delta net)"},
         {".vision_encoder.", "a model with an encoder of images"},
         {"double_blocks.", "Flux, a model of images"}};
     for (const checkpoint::TensorInfo& tensor : checkpoint.tensors()) {

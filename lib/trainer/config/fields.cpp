@@ -285,8 +285,8 @@ std::vector<Section> make_schema() {
              key("exclude_from_loading", &Checkpoint::exclude_from_loading, any(),
                  "Parts to reset: optimizer (its states), dataloader (position), train_state (step, tokens)."),
              key("initial_load_path", &Checkpoint::initial_load_path, any(),
-                 "Start a new run from this run (its newest intact step), step, full file or Hugging Face "
-                 "folder."),
+                 "Start a new run from this run (its newest intact step), step, full file, Hugging Face folder, "
+                 "checkpoint of TorchTitan or folder of Meta."),
              key("initial_load_model_only", &Checkpoint::initial_load_model_only, any(),
                  "Load only weights from initial_load_path; false: load the whole state and continue at its "
                  "step."),
