@@ -80,16 +80,21 @@ TEST(OpenModel, SaysWhatItLookedForAndWhatIsThere) {
     EXPECT_ERROR(open_model(folder / "hf"), UserError, "config.json: a zero byte at byte 3");
 }
 
-TEST(OpenModel, PickledWeightsAreRefusedWithTheWayOut) {
+TEST(OpenModel, WeightsOfOtherProgramsAreNamed) {
     const ScratchFolder folder;
-    for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"}) {
-        fs::create_directory(folder / name);
-        write_file(folder / name / name, "");
-        EXPECT_ERROR(open_model(folder / name), UserError, name, "can run code", "save_pretrained");
-        write_file(folder / name / "config.json", "{}");
-        EXPECT_ERROR(open_model(folder / name), UserError, name, "can run code", "save_pretrained");
+    for (const char* name : {"pytorch_model.bin", "consolidated.00.pth"}) {
+        write_file(folder / name, "");
+        EXPECT_ERROR(open_model(folder / name), UserError, name, "give its folder");
     }
-    for (const char* name : {"model-q4.gguf", "consolidated.00.pth"}) {
+    fs::create_directory(folder / "pickled");
+    write_file(folder / "pickled" / "pytorch_model.bin", "");
+    EXPECT_ERROR(open_model(folder / "pickled"), UserError, "pytorch_model.bin, but not config.json");
+    fs::create_directory(folder / "meta");
+    write_file(folder / "meta" / "params.json", "{}");
+    EXPECT_ERROR(open_model(folder / "meta"), UserError, "params.json, but no consolidated.00.pth");
+    write_file(folder / "meta" / "consolidated.01.pth", "");
+    EXPECT_ERROR(open_model(folder / "meta"), UserError, "consolidated.01.pth, but no consolidated.00.pth");
+    for (const char* name : {"model-q4.gguf", "lit_model.pth"}) {
         fs::create_directory(folder / name);
         write_file(folder / name / name, "");
         EXPECT_ERROR(open_model(folder / name), UserError, name, name[0] == 'm' ? "GGUF" : "PyTorch",

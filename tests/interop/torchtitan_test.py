@@ -451,6 +451,10 @@ class TorchTitan(unittest.TestCase):
         save(state, self.folder / "part")
         said = convert(self.folder / "part", self.folder / "part.h5", "--to", "full", "--assets", given)
         self.assertEqual(said.count("optimizer.state.norm.weight.exp_avg is missing"), 1)
+        del state["train_state"]
+        save(state, self.folder / "no_step")
+        said = convert(self.folder / "no_step", self.folder / "no_step.h5", "--to", "full", "--assets", given)
+        self.assertIn("left out, because there is no step of the run", said)
         latent = {"layers.0.attention.wkv_a.weight": torch.zeros(2, 2)}
         save(latent, self.folder / "latent")
         self.assertIn("DeepSeek-V3", convert(self.folder / "latent", self.folder / "no", "--to", "hf", "--assets", given, code=2))
@@ -516,7 +520,11 @@ class TorchTitan(unittest.TestCase):
             state = titan_state(*saved, LLAMA, age, SAVED_STEP, tokens=SAVED_STEP * BATCH * LENGTH)
             folder = self.folder / f"{age}.run" / "checkpoint" / f"step-{SAVED_STEP}"
             save(state, folder, num_ranks=2)
-            load = ("--checkpoint.initial_load_path", folder.parent.parent)
+            start = folder.parent.parent
+            if age == "v0.2.2":
+                start = self.folder / "start"
+                convert(folder, start, "--to", "sharded", "--shards", 2, "--assets", self.folder / "assets")
+            load = ("--checkpoint.initial_load_path", start)
             said = ""
             for last in steps:  # the second one resumes, and its own place in the data counts
                 said += self.pretrain(num_ranks, age, *load, "--training.steps", last)

@@ -33,6 +33,25 @@ TEST(Scalars, ReadBackBitForBit) {
     EXPECT_EQ(parse_scalars(to_json({.seq_len = 1}), "here"), Scalars{.seq_len = 1});
 }
 
+TEST(Scalars, ThePlaceInTheDataMayBeUnknown) {
+    const Scalars unknown{.position = {7, 0, 99}, .knows_samples = false, .seq_len = 1};
+    EXPECT_NE(to_json(unknown).find("\"samples\":null"), std::string::npos);
+    EXPECT_EQ(parse_scalars(to_json(unknown), "here"), unknown);
+    const checkpoint::Description theirs{.state = to_json(unknown)}, own{.state = to_json(sample_scalars())};
+    EXPECT_FALSE(has_place(theirs, {.dataloader = true}, "here"));
+    EXPECT_TRUE(has_place(own, {.dataloader = true}, "here"));
+    EXPECT_FALSE(has_place(own, {}, "here"));
+
+    config::JobConfig config;
+    config.checkpoint.initial_load_model_only = false;
+    config.training.first_sample = 5;
+    EXPECT_TRUE(parts_to_begin_with(config, theirs, "DIR").dataloader);
+    EXPECT_ERROR(parts_to_begin_with(config, own, "DIR"), UserError, "training.first_sample = 5",
+                 "its own place in the data");
+    config.checkpoint.exclude_from_loading = {config::SavedPart::DataLoader};
+    EXPECT_NO_THROW(parts_to_begin_with(config, own, "DIR"));
+}
+
 /// The document's example, with blanks.
 TEST(Scalars, AreAsFormatSays) {
     const Scalars scalars = parse_scalars(

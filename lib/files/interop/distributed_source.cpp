@@ -122,28 +122,34 @@ std::string state_of(int64_t step, int64_t tokens, int64_t num_updates) {
     return state.dump();
 }
 
-checkpoint::Description description_of(const DistributedCheckpoint& checkpoint, const ModelSource& source,
-                                       int64_t num_updates) {
+/// The step of the run; none if there is none, and then the optimizer's states are of no use.
+std::optional<int64_t> step_of(const DistributedCheckpoint& checkpoint) {
     const auto step = number_of(checkpoint, "train_state.step");
-    if (!step || *step < 0) {
-        throw UserError(
-            "{} has an optimizer's states, but no step of the run (train_state.step); load its weights alone "
-            "(checkpoint.initial_load_model_only = true, convert-checkpoint --model-only)",
+    if (step && *step >= 0) return step;
+    const auto is_state = [](const auto& tensor) { return tensor.name.starts_with("optimizer."); };
+    if (std::ranges::any_of(checkpoint.tensors(), is_state)) {
+        spdlog::warn(
+            "{}: the optimizer's states are left out, because there is no step of the run "
+            "(train_state.step)",
             checkpoint.place());
     }
+    return std::nullopt;
+}
+
+checkpoint::Description description_of(const DistributedCheckpoint& checkpoint, const ModelSource& source,
+                                       int64_t step, int64_t num_updates) {
     const auto epoch = number_of(checkpoint, "lr_scheduler.last_epoch");
-    if (epoch && *epoch != *step) {
+    if (epoch && *epoch != step) {
         spdlog::warn(
             "{}: its learning rate is at step {}, but the run at step {}; here it follows from the step",
-            checkpoint.place(), *epoch, *step);
+            checkpoint.place(), *epoch, step);
     }
-    const int64_t tokens =
-        std::max<int64_t>(0, number_of(checkpoint, "train_state.ntokens_seen").value_or(0));
-    return {.step = *step,
+    const int64_t tokens = number_of(checkpoint, "train_state.ntokens_seen").value_or(0);
+    return {.step = step,
             .program = "TorchTitan",
             .model_only = false,
             .model = source.config_json,
-            .state = state_of(*step, tokens, num_updates > 0 ? num_updates : *step)};
+            .state = state_of(step, std::max<int64_t>(0, tokens), num_updates > 0 ? num_updates : step)};
 }
 
 }  // namespace
@@ -175,8 +181,11 @@ ModelSource open_distributed(const fs::path& folder, const OpenOptions& options)
     std::vector<std::string> other_tensors;
     for (const pytorch::OtherTensor& tensor : checkpoint.other_tensors())
         other_tensors.push_back(tensor.name);
-    TorchTitanTensors named = with_torchtitan_names(std::move(opened), other_tensors, source.spec);
-    if (named.has_optimizer) source.description = description_of(checkpoint, source, named.num_updates);
+    const std::optional<int64_t> step = step_of(checkpoint);
+    TorchTitanTensors named =
+        with_torchtitan_names(std::move(opened), other_tensors, source.spec, step.has_value());
+    if (named.has_optimizer)
+        source.description = description_of(checkpoint, source, *step, named.num_updates);
     source.tensors = std::move(named.tensors);
     return source;
 }

@@ -214,9 +214,10 @@ ModelSource open_model(const fs::path& path, const OpenOptions& options) {
     // "run/step-00000100/" becomes "run/step-00000100", because the code below reads the folder's name.
     const fs::path place = checkpoint::without_slash(path);
     if (fs::is_directory(place)) return open_folder(place, options);
-    if (place.extension() == ".safetensors" || place.filename() == kConfigName ||
-        place.filename() == kSafetensorsIndexName) {
-        throw UserError("{} is one file of a Hugging Face model; give its folder, which has the others too",
+    const std::string file = place.filename().string();
+    if (place.extension() == ".safetensors" || file == kConfigName || file == kSafetensorsIndexName ||
+        file.starts_with("pytorch_model") || file.starts_with("consolidated.")) {
+        throw UserError("{} is one file of a model; give its folder, which has the others too",
                         place.string());
     }
     if (place.filename() == kManifestName) {

@@ -46,7 +46,7 @@ struct OpenOptions {
     model::AcceptedKeys accepted = {};
     /// A Hugging Face folder whose config.json and tokenizer are those of a model whose own files lack them.
     std::filesystem::path assets = {};
-    /// That model, in place of config.json's.
+    /// The model, in place of config.json's.
     std::optional<model::ModelSpec> spec = {};
 };
 

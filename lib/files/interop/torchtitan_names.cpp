@@ -271,7 +271,7 @@ TensorMap torchtitan_states(const model::ModelSpec& spec, const HasKey& has) {
 
 TorchTitanTensors with_torchtitan_names(std::unique_ptr<TensorSource> tensors,
                                         const std::vector<std::string>& other_tensors,
-                                        const model::ModelSpec& spec) {
+                                        const model::ModelSpec& spec, bool with_states) {
     const TitanKeys keys(*tensors);
     TensorMap map = weights_in(spec, keys);
     TensorsByName there = by_name(*tensors);
@@ -290,7 +290,7 @@ TorchTitanTensors with_torchtitan_names(std::unique_ptr<TensorSource> tensors,
             faults.add(shown(name) + " is not a tensor of the model");
     faults.check(tensors->place(), spec);
     TorchTitanTensors result;
-    add_states(*tensors, spec, keys, there, result, map.ours);
+    if (with_states) add_states(*tensors, spec, keys, there, result, map.ours);
     result.tensors = std::make_unique<MappedSource>(std::move(tensors), std::move(map.ours));
     return result;
 }

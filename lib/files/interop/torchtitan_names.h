@@ -42,7 +42,7 @@ struct TorchTitanTensors {
 /// are listed in a warning and left out.
 TorchTitanTensors with_torchtitan_names(std::unique_ptr<checkpoint::TensorSource> tensors,
                                         const std::vector<std::string>& other_tensors,
-                                        const model::ModelSpec& spec);
+                                        const model::ModelSpec& spec, bool with_states);
 
 /// Whether all weights of the model are there, and no others. Compares names, shapes and types alone.
 bool are_torchtitan_weights_of(const model::ModelSpec& spec, const checkpoint::TensorSource& tensors);
