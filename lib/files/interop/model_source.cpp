@@ -169,6 +169,7 @@ ModelSource open_folder(const fs::path& folder, const OpenOptions& options) {
     if (const auto steps = folder_of_steps(folder)) {
         if (const auto step = newest_step(*steps)) return open_step(*step);
     }
+    if (const auto iteration = megatron_folder(folder)) return open_megatron(*iteration, options);
     if (pytorch::is_distributed_checkpoint(folder)) return open_distributed(folder, options);
     for (const fs::path& place : {folder, folder / kCheckpointFolder})
         if (const auto step = newest_titan_step(place)) return open_folder(*step, options);

@@ -37,6 +37,9 @@ struct ModelSource {
 
     std::optional<checkpoint::Description> description;  // only of a checkpoint of this program or another
 
+    /// Why the weights alone are read from a checkpoint of another program that has more; else empty.
+    std::string weights_alone = {};
+
     /// Points to the object of `tensors` if that is a checkpoint, else null.
     const checkpoint::Checkpoint* checkpoint = nullptr;
 };

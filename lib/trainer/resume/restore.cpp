@@ -234,6 +234,11 @@ Start Restorer::begin_with(const fs::path& path) {
                 "setting",
                 source.path.string(), interop::name(source.form));
         }
+        if (!config_.checkpoint.initial_load_model_only && !source.weights_alone.empty()) {
+            throw UserError(
+                "{}: {}, but checkpoint.initial_load_model_only = false needs the whole state; set it to true",
+                source.path.string(), source.weights_alone);
+        }
         return parts_to_begin_with(config_, source.description, source.path.string());
     });
     if (start) return *std::move(start);

@@ -1,0 +1,131 @@
+"""Folders that megatron-core 0.16.1 wrote (megatron/README.md), as convert-checkpoint reads them: every weight is the
+reference's, rounded to bfloat16 as the recorded models are."""
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import struct
+import subprocess
+import tarfile
+import tempfile
+import unittest
+import zipfile
+
+import ml_dtypes
+import numpy
+
+PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "convert-checkpoint"
+REFERENCE = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "reference"
+RECORDED = pathlib.Path(__file__).parent / "megatron"
+CASES = {"llama": "llama_tied", "qwen2": "qwen2", "qwen3": "qwen3"}
+
+
+def read_safetensors(path):
+    data = path.read_bytes()
+    size, = struct.unpack("<Q", data[:8])
+    types = {"F32": numpy.float32, "BF16": ml_dtypes.bfloat16}
+    header = json.loads(data[8:8 + size])
+    header.pop("__metadata__", None)
+    return {name: numpy.frombuffer(data[8 + size:][slice(*entry["data_offsets"])], types[entry["dtype"]])
+            .reshape(entry["shape"]) for name, entry in header.items()}
+
+
+class MegatronTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def record(self, name):
+        with tarfile.open(RECORDED / f"{name}.tar.xz") as tar:
+            tar.extractall(self.folder, filter="data")
+        return self.folder / name
+
+    def convert(self, source, *more, assets=None):
+        """The exit code and the last message of a conversion to `self.folder`/out."""
+        command = [PROGRAM, source, self.folder / "out", "--to", "hf", *more]
+        if assets:
+            command += ["--assets", assets]
+        result = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
+        return result.returncode, result.stderr
+
+    def assert_refused(self, source, *parts, assets=None):
+        code, message = self.convert(source, assets=assets)
+        self.assertEqual(code, 2, message)
+        for part in parts:
+            self.assertIn(part, message)
+        self.assertFalse((self.folder / "out").exists())
+
+    def changed_assets(self, case, **changes):
+        folder = self.folder / "assets"
+        folder.mkdir(exist_ok=True)
+        config = json.loads((REFERENCE / case / "config.json").read_text()) | changes
+        (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+        return folder
+
+    def assert_weights(self, name, source, *more):
+        code, message = self.convert(source, "--force", *more, assets=REFERENCE / CASES[name])
+        self.assertEqual(code, 0, message)
+        found = read_safetensors(self.folder / "out" / "model.safetensors")
+        expected = read_safetensors(REFERENCE / CASES[name] / "model.safetensors")
+        self.assertEqual(found.keys(), expected.keys())
+        for weight, values in expected.items():
+            self.assertEqual(found[weight].shape, values.shape, weight)
+            self.assertEqual(found[weight].tobytes(), values.astype(ml_dtypes.bfloat16).tobytes(), weight)
+
+    def test_weights_are_those_that_were_put_in(self):
+        for name in CASES:
+            with self.subTest(name=name):
+                run = self.record(name)
+                self.assert_weights(name, run, "--verify")
+                self.assert_weights(name, run / "iter_0000003")
+
+    def test_another_model_is_refused(self):
+        run = self.record("qwen2")
+        self.assert_refused(run, "--assets")
+        for changes, part in (({"rope_theta": 5e5}, "rotary_base is 1e+06, and 500000 in the model"),
+                              ({"num_attention_heads": 3, "num_key_value_heads": 1, "head_dim": 12},
+                               "num_attention_heads is 6, and 3"),
+                              ({"rms_norm_eps": 1e-5}, "norm_epsilon is 1e-06"),
+                              ({"num_hidden_layers": 1, "layer_types": ["full_attention"]}, "expected [1, 60, 36]"),
+                              ({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "max_window_layers": None,
+                                "use_sliding_window": None},
+                               'linear_qkv.bias" is not a tensor of the model'),
+                              ({"tie_word_embeddings": False}, "output_layer.weight is missing"),
+                              ({"vocab_size": 200}, "embedding.word_embeddings.weight has shape [128, 36], expected [200, 36]")):
+            with self.subTest(changes=changes):
+                self.assert_refused(run, part, assets=self.changed_assets("qwen2", **changes))
+        (run / "iter_0000003" / "common.pt").unlink()
+        self.assert_refused(run, "Megatron's layers of mixtral are not read", assets=REFERENCE / "mixtral")
+
+    def test_arguments_are_compared_where_they_are_data(self):
+        run = self.record("llama")  # they are an object beside the tensors
+        self.assert_refused(run, "rotary_base is 10000, and 500 in the model",
+                            assets=self.changed_assets("llama_tied", rope_theta=500))
+        run = self.record("qwen2")  # they are in common.pt, which another class makes more than data
+        with zipfile.ZipFile(run / "iter_0000003" / "common.pt", "w") as file:
+            file.writestr("common/data.pkl", pickle.dumps({"args": REFERENCE, "more": MegatronTest}, 2))
+            file.writestr("common/version", "3")
+        code, message = self.convert(run, assets=REFERENCE / "qwen2")
+        self.assertEqual(code, 0, message)
+        self.assertIn("the arguments of the run are not compared with the model", message)
+        self.assertIn("MegatronTest", message)  # a path is data
+
+    def test_other_formats_are_refused_by_name(self):
+        run, assets = self.record("llama"), REFERENCE / "llama_tied"
+        iteration = run / "iter_0000003"
+        (run / "latest_checkpointed_iteration.txt").write_text("4")
+        self.assert_refused(run, "iter_0000004 is not there", assets=assets)
+        (run / "latest_checkpointed_iteration.txt").write_text("newest")
+        self.assert_refused(run, "has \"newest\" in place of an iteration", assets=assets)
+        metadata = json.loads((iteration / "metadata.json").read_text())
+        (iteration / "metadata.json").write_text(json.dumps(metadata | {"sharded_backend": "zarr"}))
+        self.assert_refused(iteration, "Megatron's format \"zarr\" is not read", "--ckpt-format torch_dist", assets=assets)
+        shutil.rmtree(iteration)
+        (iteration / "mp_rank_00").mkdir(parents=True)
+        self.assert_refused(iteration, "mp_rank_00", "--ckpt-convert-format torch_dist", assets=assets)
+
+
+if __name__ == "__main__":
+    unittest.main()
