@@ -30,7 +30,7 @@ struct CommandLine {
         "Converts a model between sharded checkpoints, full files and Hugging Face folders, or describes "
         "one.\n"
         "SRC is a run's folder (its newest step is used), a step's folder, a full file, a Hugging Face\n"
-        "folder, a checkpoint of TorchTitan or a folder of Meta's .pth files; the program detects which.\n"
+        "folder, a checkpoint of TorchTitan or Megatron, or Meta's .pth files; the program detects which.\n"
         "DST is a step's folder for sharded, a file for full, a folder for hf. It appears whole or not at\n"
         "all.",
         "convert-checkpoint"};

@@ -37,8 +37,8 @@ void refuse_unfinished_titan_step(const std::filesystem::path& folder);
 /// The iteration's folder that `folder` is, or the newest of a run's folder, if Megatron wrote it
 /// (dist_checkpointing, torch_dist); none if it is of others. UserError for other formats of Megatron.
 std::optional<std::filesystem::path> megatron_folder(const std::filesystem::path& folder);
-/// The weights in an iteration's folder. The model is the options'; UserError if the arguments of the run, which
-/// the folder may have, are those of another one.
+/// The weights in an iteration's folder. The model is the options'; UserError if the arguments of the run,
+/// which the folder may have, are those of another one.
 ModelSource open_megatron(const std::filesystem::path& folder, const OpenOptions& options);
 
 /// A folder of Meta's: params.json and consolidated.00.pth, or several such files, each with a part of every
