@@ -15,8 +15,8 @@ import zipfile
 import ml_dtypes
 import numpy
 
-PROGRAM = pathlib.Path(os.environ["ARGOSY_BIN"]) / "convert-checkpoint"
-REFERENCE = pathlib.Path(os.environ["ARGOSY_SOURCE"]) / "tests" / "reference"
+BIN, SOURCE = pathlib.Path(os.environ["ARGOSY_BIN"]), pathlib.Path(os.environ["ARGOSY_SOURCE"])
+REFERENCE = SOURCE / "tests" / "reference"
 RECORDED = pathlib.Path(__file__).parent / "megatron"
 CASES = {"llama": "llama_tied", "qwen2": "qwen2", "qwen3": "qwen3"}
 
@@ -44,7 +44,7 @@ class MegatronTest(unittest.TestCase):
 
     def convert(self, source, *more, assets=None):
         """The exit code and the last message of a conversion to `self.folder`/out."""
-        command = [PROGRAM, source, self.folder / "out", "--to", "hf", *more]
+        command = [BIN / "convert-checkpoint", source, self.folder / "out", "--to", "hf", *more]
         if assets:
             command += ["--assets", assets]
         result = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
@@ -111,6 +111,33 @@ class MegatronTest(unittest.TestCase):
         self.assertEqual(code, 0, message)
         self.assertIn("the arguments of the run are not compared with the model", message)
         self.assertIn("MegatronTest", message)  # a path is data
+
+    def pretrain(self, start, dump, *more):
+        words = {"training.dataset_path": self.folder / "tokens.h5", "job.dump_folder": self.folder / dump,
+                 "model.hf_assets_path": REFERENCE / "qwen2", "training.seq_len": 8, "training.local_batch_size": 1,
+                 "training.steps": 1, "checkpoint.enable": "true", "checkpoint.initial_load_path": start}
+        command = [SOURCE / "jobs" / "mpirun.sh", "1", BIN / "pretrain"]
+        command += [str(part) for key, value in words.items() for part in ("--" + key, value)]
+        result = subprocess.run(command + list(more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        return result.returncode, result.stdout
+
+    def test_a_run_begins_with_the_weights_alone(self):
+        run = self.record("qwen2")
+        (self.folder / "tokens.jsonl").write_text(json.dumps({"tokens": list(range(64))}) + "\n")
+        subprocess.run([BIN / "prepare-data", "tokenize", "--input", self.folder / "tokens.jsonl", "--output",
+                        self.folder / "tokens.h5"], check=True, stderr=subprocess.DEVNULL)
+        code, output = self.pretrain(run, "refused", "--checkpoint.initial_load_model_only", "false")
+        self.assertEqual(code, 2, output)
+        self.assertIn("only the weights of a checkpoint of Megatron are read, not its optimizer's states", output)
+        self.assertIn("set it to true", output)
+        code, message = self.convert(run, assets=REFERENCE / "qwen2")
+        self.assertEqual(code, 0, message)
+        losses = []
+        for start, dump in ((run, "of_megatron"), (self.folder / "out", "of_export")):
+            code, output = self.pretrain(start, dump)
+            self.assertEqual(code, 0, output)
+            losses.append(json.loads((self.folder / dump / "metrics.jsonl").read_text().splitlines()[0])["loss"])
+        self.assertEqual(*losses)
 
     def test_other_formats_are_refused_by_name(self):
         run, assets = self.record("llama"), REFERENCE / "llama_tied"
