@@ -44,9 +44,16 @@ constexpr std::string_view kMegatronClasses[] = {
     "megatron.core.rerun_state_machine.RerunDiagnostic",
     "megatron.core.rerun_state_machine.RerunMode",
     "megatron.core.rerun_state_machine.RerunState",
-    // Versions before 0.16 have these in .metadata.
+    // .metadata of versions before 0.16, and the plans of all ranks, which older versions of torch keep in
+    // it.
     "megatron.core.dist_checkpointing.strategies.torch.MCoreMetadata",
     "megatron.core.dist_checkpointing.strategies.torch.MCoreSavePlan",
+    "torch.distributed.checkpoint.filesystem._StoragePrefix",
+    "torch.distributed.checkpoint.planner.BytesIOWriteData",
+    "torch.distributed.checkpoint.planner.SavePlan",
+    "torch.distributed.checkpoint.planner.TensorWriteData",
+    "torch.distributed.checkpoint.planner.WriteItem",
+    "torch.distributed.checkpoint.planner.WriteItemType",
 };
 
 /// Refuses the format before dist_checkpointing, which has a file for each rank.

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pathlib
+import pickle
 import sys
 import tarfile
 import tempfile
@@ -16,6 +17,8 @@ import h5py
 import torch
 from megatron.core import dist_checkpointing, parallel_state, tensor_parallel
 from megatron.core.dist_checkpointing.mapping import ShardedObject
+from megatron.core.dist_checkpointing.strategies import torch as strategies
+from megatron.core.dist_checkpointing.strategies.filesystem_async import FileSystemWriterAsync
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -145,12 +148,13 @@ class Recorded:
     norms_of_their_own: bool = False  # not under Transformer Engine's names
     metadata: dict = dataclasses.field(default_factory=dict)  # what sharded_state_dict() is told
     optimizer: bool = False
+    older_metadata: bool = False  # as of megatron-core 0.15 and torch 2.6
     common_state: bool = False  # an object in place of common.pt, as since July 2026
 
 
 FOLDERS = {
     "llama": Recorded("llama_tied", pipeline=2, first_stage=3, common_state=True),
-    "qwen2": Recorded("qwen2", tensor=2, pipeline=2, optimizer=True,
+    "qwen2": Recorded("qwen2", tensor=2, pipeline=2, optimizer=True, older_metadata=True,
                       metadata={"distrib_optim_sharding_type": "fully_reshardable"}),
     "qwen3": Recorded("qwen3", tensor=2, norms_of_their_own=True, metadata={"singleton_local_shards": True}),
 }
@@ -184,6 +188,16 @@ def with_moments(model):
     return model, optimizer
 
 
+def finish_as_before(writer, metadata, results):
+    """Writes .metadata as an instance of Megatron's own class, in which the plans of all ranks stay."""
+    stored = {result.index: result.storage_data for results_of_rank in results for result in results_of_rank}
+    older = strategies.MCoreMetadata()
+    vars(older).update(vars(metadata) | {"storage_data": stored, "storage_meta": writer.storage_meta(),
+                                         "mcore_data": {name: {} for name in metadata.state_dict_metadata}})
+    assert older.all_local_plans
+    (pathlib.Path(writer.path) / ".metadata").write_bytes(pickle.dumps(older))
+
+
 def start_rank(rank, ranks, store, tensor, pipeline):
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=ranks)
@@ -207,6 +221,8 @@ def check_logits(rank, store):
 
 def save(rank, store, recorded, run):
     start_rank(rank, recorded.tensor * recorded.pipeline, store, recorded.tensor, recorded.pipeline)
+    if recorded.older_metadata:
+        FileSystemWriterAsync.finish = finish_as_before
     config, weights = files_of(recorded.case)
     with OnCpu():
         model = model_of(config, recorded.first_stage, recorded.norms_of_their_own)
