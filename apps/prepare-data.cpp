@@ -119,6 +119,8 @@ void tokenize(CommandLine& line, const Team& team) {
         const double rate = static_cast<double>(num_bytes) / 1e6 / std::max(progress->seconds(), 1e-3);
         progress->show(share, num_bytes > 0 ? fmt::format("{}: {:.1f} MB/s", what, rate) : what);
     };
+    const auto chat_template = tokenizer::open_chat_template(line.tokenizer, *tokenizer);
+    line.tokenize.chat_template = chat_template.get();
     line.tokenize.inputs = data::expand_inputs(line.tokenize.inputs);
     data::TokenizeJob job(line.tokenize, *tokenizer);
     if (team.rank() == 0) job.begin();
@@ -197,17 +199,19 @@ void add_tokenize(CommandLine& line) {
     add_input_options(
         command, line.tokenize.inputs, line.tokenize.input,
         "JSONL files with records of one kind: {\"text\"}, {\"prompt\", \"completion\"} (the tokens\n"
-        "of prompts do not count in the loss), {\"tokens\"}, or {\"tokens\", \"loss_mask\"} (1 for\n"
-        "tokens that count, else 0); or text files; or Parquet files. Files may be compressed\n"
-        "with gzip, Zstandard, bzip2 or xz. A folder: its files; a quoted pattern: its matches;\n"
-        "-: stdin");
+        "of prompts do not count in the loss), {\"messages\": [{\"role\", \"content\"}, ...]} (the\n"
+        "turns of assistants count; the tokenizer's chat template makes the tokens), {\"tokens\"},\n"
+        "or {\"tokens\", \"loss_mask\"} (1 for tokens that count, else 0); or text files; or Parquet\n"
+        "files. Files may be compressed with gzip, Zstandard, bzip2 or xz. A folder: its files;\n"
+        "a quoted pattern: its matches; -: stdin");
     add_work_options(command, line.tokenize);
     command->add_option("--output", line.tokenize.output, "the token file to write (HDF5)")->required();
     command
         ->add_option(
             "--tokenizer", line.tokenizer,
-            "tokenizer of {\"text\"} records: bytes, tokenizer.json (byte-level BPE), a known tiktoken\n"
-            "file, tekken.json, a SentencePiece model, or a folder with one of them")
+            "tokenizer of texts: bytes, tokenizer.json (byte-level BPE), a known tiktoken file,\n"
+            "tekken.json, a SentencePiece model, or a folder with one of them; of {\"messages\"} with a\n"
+            "chat template beside it: chat_template.jinja, or in tokenizer_config.json")
         ->capture_default_str();
     command->add_option("--end-of-text", line.end_of_text,
                         "the token that ends a text; default: eos_token of tokenizer_config.json beside\n"

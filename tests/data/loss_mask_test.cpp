@@ -167,6 +167,35 @@ TEST_F(MaskedMixture, TargetsThatDoNotCountAreMinusOne) {
     }
 }
 
+/// Megatron's eod_mask_loss: the target of an input that ends a document does not count.
+TEST_F(MaskedMixture, TargetsThatBeginADocumentDoNotCountIfTheOptionSaysSo) {
+    constexpr uint32_t kEnd = 9;
+    std::minstd_rand random(5);
+    TokenWriter writer(folder_ / "d.h5", 10);
+    std::vector<uint32_t> document;
+    for (int i = 0; i < 100; ++i) {
+        document.assign(random() % 9, random() % 9);
+        document.push_back(kEnd);
+        writer.append_document(document);
+    }
+    writer.commit({.vocab_size = 10, .end_of_text = kEnd, .tokenizer = "none"});
+    for (const bool across : {true, false}) {
+        LoaderOptions options{.seq_len = kSampleLen, .attend_across_documents = across};
+        const Loader all(folder_ / "d.h5", options);
+        options.count_document_starts = false;
+        const Loader some(folder_ / "d.h5", options);
+        const int64_t count = 2 * all.num_samples();
+        std::vector<int64_t> tokens(count * kSampleLen), expected(tokens), targets(tokens), positions(tokens),
+            all_positions(tokens);
+        all.read(0, count, tokens.data(), expected.data(), across ? nullptr : all_positions.data());
+        some.read(0, count, tokens.data(), targets.data(), across ? nullptr : positions.data());
+        for (size_t i = 0; i < tokens.size(); ++i)
+            if (tokens[i] == kEnd) expected[i] = -1;
+        EXPECT_EQ(targets, expected);
+        EXPECT_EQ(positions, all_positions);
+    }
+}
+
 TEST_F(MaskedMixture, FingerprintsTellMasksApart) {
     const std::string known = loader().fingerprint();
     EXPECT_EQ(loader().fingerprint(), known);
@@ -249,6 +278,83 @@ TEST(TokenizeLossMask, TokensOfThePromptDoNotCountAndSharedOnesDo) {
             EXPECT_TRUE(mask[i] == 1 || end_byte <= size) << prompt << "|, token " << i;
         }
     }
+}
+
+/// A tokenizer whose turns are `role:text` and an end.
+std::string with_chat_template(const ScratchFolder& folder) {
+    const std::string path = trained(folder);
+    write_file(
+        folder / "chat_template.jinja",
+        "{% for message in messages %}{{ message.role + ':' + message.content + eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}");
+    return path;
+}
+
+TEST(TokenizeConversations, TheFileDoesNotDependOnPiecesOrThreads) {
+    const ScratchFolder folder;
+    const std::string path = with_chat_template(folder);
+    const auto tokenizer = tokenizer::open_tokenizer(path);
+    std::minstd_rand random(3);
+    std::string lines;
+    tokenizer::Ids expected;
+    std::vector<uint8_t> mask;
+    const auto append = [&](const std::string& text, uint8_t counts) {
+        tokenizer->encode(text, expected);
+        mask.resize(expected.size(), counts);
+    };
+    for (int i = 0; i < 300; ++i) {
+        const std::string question(random() % 30, '?'), answer(1 + random() % 30, '!');
+        lines += fmt::format(R"({{"messages": [{{"role": "user", "content": "{}"}}, )"
+                             R"({{"role": "assistant", "content": "{}"}}]}})"
+                             "\n",
+                             question, answer);
+        append("user:" + question + "<|endoftext|>assistant:", 0);
+        append(answer + "<|endoftext|>", 1);
+    }
+    write_file(folder / "a.jsonl", lines);
+    TokenizeOptions options{.inputs = {folder / "a.jsonl"}, .output = folder / "t.h5"};
+    EXPECT_EQ(tokenize_with(path, options).counted_tokens, std::ranges::count(mask, 1));
+    const TokenFile file(folder / "t.h5");
+    EXPECT_EQ(all_tokens(file), std::vector<int64_t>(expected.begin(), expected.end()));
+    EXPECT_EQ(mask_of(file), mask);
+    EXPECT_EQ(file.num_documents(), 300);
+    EXPECT_EQ(file.info().end_of_text, kNoEndOfText);
+    const std::string bytes = read_file(folder / "t.h5");
+    options.piece_bytes = 3000;
+    options.num_threads = 3;
+    tokenize_with(path, options);
+    EXPECT_TRUE(read_file(folder / "t.h5") == bytes);
+}
+
+TEST(TokenizeConversations, BadOnesAreRefusedOrLeftOut) {
+    const ScratchFolder folder;
+    const std::string path = with_chat_template(folder);
+    const std::string good = R"({"messages": [{"role": "assistant", "content": "a"}]})"
+                             "\n";
+    const auto tokenize = [&](const std::string& lines, OnError on_error = OnError::Fail) {
+        write_file(folder / "a.jsonl", lines);
+        return tokenize_with(
+            path, {.inputs = {folder / "a.jsonl"}, .output = folder / "t.h5", .on_error = on_error});
+    };
+    const std::string no_turn = R"({"messages": [{"role": "user", "content": "a"}]})"
+                                "\n";
+    const std::string unknown = R"({"messages": [{"role": "tool", "content": "a"}]})"
+                                "\n";
+    const std::string empty = R"({"messages": [{"role": "assistant", "content": ""}]})"
+                              "\n";
+    EXPECT_ERROR(tokenize(good + no_turn), UserError, "a.jsonl:2", "no message has the role \"assistant\"");
+    EXPECT_ERROR(tokenize(good + unknown), UserError, "a.jsonl:2", "\"tool\" is none of \"system\"");
+    EXPECT_ERROR(tokenize(good + empty), UserError, "a.jsonl:2", "message 0 leaves no text",
+                 "remove the turn");
+    EXPECT_ERROR(tokenize(good + R"({"messages": []})"), UserError, "a.jsonl:2", "\"messages\" is empty");
+    EXPECT_ERROR(tokenize(good + R"({"text": "a"})"), UserError, "a.jsonl:2", "{\"messages\"} records");
+    const TokenizeResult result = tokenize(no_turn + good + empty + unknown + good, OnError::Skip);
+    EXPECT_EQ(result.num_skipped, 3);
+    EXPECT_EQ(result.num_documents, 2);
+    EXPECT_EQ(result.counted_tokens, 4);
+    std::filesystem::remove(folder / "chat_template.jinja");
+    EXPECT_ERROR(tokenize(good), UserError, "a.jsonl:1", "'tokenizer.json' has no chat template",
+                 "chat_template.jinja");
 }
 
 }  // namespace

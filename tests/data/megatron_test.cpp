@@ -81,7 +81,8 @@ TEST_F(MegatronTest, RefusesAnotherIndexThanThatFound) {
     write(documents_, 8);
     const StoredTokens found = locate_tokens(bin_);
     write({{{1, 2}}, {{3, 4, 5}, {6}}, {}, {{7}, {}, {8, 9}}}, 8);  // other documents of the same tokens
-    EXPECT_ERROR(TokenFile(found, nullptr), UserError, "is not the file that rank 0 found there at the start");
+    EXPECT_ERROR(TokenFile(found, nullptr), UserError,
+                 "is not the file that rank 0 found there at the start");
 }
 
 TEST_F(MegatronTest, APatternThatMatchesBothFilesCountsThemOnce) {
@@ -99,6 +100,9 @@ TEST_F(MegatronTest, IsASourceOfSamples) {
     loader.read(0, 2, tokens.data(), targets.data(), positions.data());
     EXPECT_EQ(targets, (std::vector<int64_t>{2, 3, 4, 5, 6, 7, 8, 9}));
     EXPECT_EQ(positions, (std::vector<int64_t>{0, 1, 2, 0, 0, 1, 0, 1}));
+    const Loader starts(bin_, {.seq_len = 4, .shuffle = false, .count_document_starts = false});
+    starts.read(0, 2, tokens.data(), targets.data());
+    EXPECT_EQ(targets, (std::vector<int64_t>{2, 3, -1, 5, 6, -1, 8, 9}));
 }
 
 TEST_F(MegatronTest, TakesTheVocabularyOfTheModel) {

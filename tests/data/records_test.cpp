@@ -113,6 +113,48 @@ TEST_F(RecordsTest, RefusesInvalidLossMasksAndCompletions) {
                  "both \"text\" and \"completion\"");
 }
 
+TEST_F(RecordsTest, ReadsMessages) {
+    const auto records = read(
+        R"({"id": 1, "messages": [{"content": "a", "role": "user", "name": null}, {"role": "assistant", "content": ""}],)"
+        R"( "prompt": "a", "tools": []})"
+        "\n"
+        R"({"messages": [], "tools": null, "more": [{"role": {}}]})"
+        "\n"
+        R"({"text": "a", "tools": [{"role": 1}]})");
+    ASSERT_EQ(records.size(), 3);
+    EXPECT_EQ(records[0].kind, RecordKind::Messages);
+    ASSERT_EQ(records[0].messages.size(), 2);
+    EXPECT_EQ(records[0].messages[0].role + "|" + records[0].messages[0].content, "user|a");
+    EXPECT_EQ(records[0].messages[1].role + "|" + records[0].messages[1].content, "assistant|");
+    EXPECT_EQ(records[1].kind, RecordKind::Messages);
+    EXPECT_TRUE(records[1].messages.empty());
+    EXPECT_EQ(records[2].kind, RecordKind::Text);
+}
+
+TEST_F(RecordsTest, RefusesOtherMessages) {
+    const std::string begin = R"({"messages": [{"role": "user", "content": "a"}, )";
+    const auto refused = [&](const std::string& rest, const char* reason) {
+        EXPECT_ERROR(read("\n" + begin + rest), UserError, "a.jsonl:2", reason,
+                     "{\"tokens\", \"loss_mask\"}");
+    };
+    refused(R"({"role": "user"}]})", "message 1 has no \"content\"");
+    refused(R"({"content": "user"}]})", "message 1 has no \"role\"");
+    refused(R"({"role": "user", "content": null}]})", "\"content\" of message 1 is not a string, but null");
+    refused(R"({"role": "user", "content": [{"type": "text", "text": "a"}]}]})",
+            "\"content\" of message 1 is not a string, but a list");
+    refused(R"({"role": 3, "content": ""}]})", "\"role\" of message 1 is not a string, but 3");
+    refused(R"({"role": "user", "content": "", "tool_calls": [{}]}]})",
+            "message 1 has the key \"tool_calls\"");
+    refused(R"({"role": "user", "content": "", "weight": 0}]})", "message 1 has the key \"weight\"");
+    refused(R"("a"]})", "a message is not an object, but \"a\"");
+    refused(R"([{"role": "user", "content": ""}]]})", "a message is not an object, but a list");
+    refused(R"({"role": "user", "content": ""}], "tools": [{"name": "f"}]})", "the record has \"tools\"");
+    EXPECT_ERROR(read(R"({"messages": "a"})"), UserError, "\"messages\" is not a list, but \"a\"");
+    EXPECT_ERROR(read(begin + R"({"role": "user", "content": ""}], "text": "a"})"), UserError,
+                 "both \"text\" and \"messages\"");
+    EXPECT_ERROR(read(begin + R"({"role": "user", "role": "user", "content": ""}]})"), UserError, "role");
+}
+
 TEST_F(RecordsTest, RefusesFilesThatCannotBeRead) {
     EXPECT_ERROR(records_of(folder_ / "none.jsonl", 10), UserError, "none.jsonl", "No such file");
     std::filesystem::create_directory(folder_ / "sub");

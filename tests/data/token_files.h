@@ -37,7 +37,10 @@ inline std::vector<int64_t> all_tokens(const TokenFile& file) {
 /// Makes the token file in this process alone.
 inline TokenizeResult tokenize_with(const std::string& tokenizer, const TokenizeOptions& options) {
     const auto opened = tokenizer::open_tokenizer(tokenizer);
-    TokenizeJob job(options, *opened);
+    const auto chat_template = tokenizer::open_chat_template(tokenizer, *opened);
+    TokenizeOptions with_template = options;
+    with_template.chat_template = chat_template.get();
+    TokenizeJob job(with_template, *opened);
     job.begin();
     job.make_parts(0, 1);
     return job.finish();

@@ -59,19 +59,29 @@ class Data(run.PretrainTest):
         self.assertEqual(done.stderr.count("OTHER DATA"), 1, done)
 
     def test_a_loss_mask_trains_the_same_on_any_mesh(self):
-        """The first step has no token that counts, the second step none on one of two ranks. A mixture of masked
-        completions and plain tokens goes on exactly."""
+        """The first step has no token that counts, the second step none on one of two ranks; documents are apart, and their first
+        tokens do not count. A mixture of files with and without masks goes on exactly."""
         length, samples = 32, 60
         text = "".join(json.loads(line)["text"] for line in (run.SOURCE / "data" / "tiny.jsonl").read_text().splitlines())
         tokens = list(text.encode()[:length * samples + 1])
         mask = [0 if at <= 8 * length or 12 * length < at <= 16 * length else at % 3 > 0 for at in range(len(tokens))]
         source = self.folder / "masked.jsonl"
-        source.write_text(json.dumps({"tokens": tokens, "loss_mask": [int(bit) for bit in mask]}) + "\n")
-        self.tokenize(source, self.folder / "masked.h5")
+
+        def write(mask):
+            """Documents of 45 tokens."""
+            mask = [int(bit) for bit in mask]
+            source.write_text("".join(json.dumps({"tokens": tokens[at:at + 45], "loss_mask": mask[at:at + 45]}) + "\n"
+                                      for at in range(0, len(tokens), 45)))
+            self.tokenize(source, self.folder / "masked.h5")
         settings = {"training__dataset_path": self.folder / "masked.h5", "training__shuffle": False,
-                    "training__global_batch_size": 8, "lr_scheduler__total_steps": 6}
+                    "training__global_batch_size": 8, "lr_scheduler__total_steps": 6,
+                    "training__attend_across_documents": False, "training__count_document_starts": False}
+        write([bit and at % 45 > 0 for at, bit in enumerate(mask)])
+        self.steps_of(1, "starts", training__steps=6, **settings | {"training__count_document_starts": True})
+        write(mask)
         self.steps_of(1, "whole", training__steps=6, **settings)
         whole = self.losses("whole")
+        self.assertEqual(whole, self.losses("starts"))
         self.assertEqual(whole[0], 0)
         self.assertTrue(all(3 < loss < 8 for loss in whole[1:]), whole)
         for number, mesh in enumerate(({}, {"parallelism__context_parallel_degree": 2})):
@@ -84,15 +94,14 @@ class Data(run.PretrainTest):
                                        for at in range(0, 5000, 50)))
         self.tokenize(completions, self.folder / "completions.h5")
         sources = ", ".join(f"{{path = {self.folder / name}, weight = {weight}}}"
-                            for name, weight in (("completions.h5", 0.7), ("masked.h5", 0.3)))
+                            for name, weight in (("completions.h5", 0.5), ("masked.h5", 0.3), (self.tokens, 0.2)))
         settings |= {"training__dataset_path": "", "data__mixture": f"[{sources}]", "training__shuffle": True,
                      "checkpoint__enable": True, "checkpoint__interval": 2}
         self.steps_of(1, "mixed", training__steps=4, **settings)
         for steps in (2, 4):
             self.assert_code(self.run_ranks(1, *self.small("parts", training__steps=steps, **settings)), 0)
         self.assertEqual(self.losses("parts"), self.losses("mixed"))
-        source.write_text(json.dumps({"tokens": tokens, "loss_mask": [1] * len(tokens)}) + "\n")
-        self.tokenize(source, self.folder / "masked.h5")
+        write([1] * len(tokens))
         done = self.run_ranks(1, *self.small("parts", training__steps=5, **settings))
         self.assert_code(done, 0)
         self.assertIn("OTHER DATA", done.stderr)

@@ -3,6 +3,8 @@
 //   tokenizer_driver cut PATTERN <texts >lengths of the matches and of the texts between them
 //   tokenizer_driver time TOKENIZER THREADS <texts; prints the seconds of encoding, and a checksum of the ids
 //   tokenizer_driver nfc <texts >texts
+//   tokenizer_driver chat TOKENIZER <lines {"messages": [...]} >lines {"ids": [...], "mask": [...]} or
+//   {"error": TEXT}
 // A record is a uint32 and as many bytes (a text) or uint32s (ids). `info TOKENIZER` prints its
 // TokenizerInfo.
 #include <fmt/format.h>
@@ -12,11 +14,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/error.h"
 #include "base/program.h"
+#include "tokenizer/chat_template.h"
 #include "tokenizer/pattern.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/unicode.h"
@@ -93,6 +98,25 @@ void time_encoding(const Tokenizer& tokenizer, int num_threads) {
     fmt::print(R"({{"seconds": {}, "checksum": {}}})", seconds.count(), checksum);
 }
 
+void encode_chats(const std::string& source, const Tokenizer& tokenizer) {
+    const auto chat = open_chat_template(source, tokenizer);
+    if (!chat) throw UserError("{} has no chat template", source);
+    for (std::string line; std::getline(std::cin, line);) {
+        std::vector<ChatMessage> messages;
+        const nlohmann::json record = nlohmann::json::parse(line);
+        for (const auto& message : record["messages"])
+            messages.push_back({message["role"], message["content"]});
+        Ids ids;
+        std::vector<uint8_t> mask;
+        try {
+            chat->encode(messages, ids, mask);
+            fmt::print("{{\"ids\": [{}], \"mask\": [{}]}}\n", fmt::join(ids, ", "), fmt::join(mask, ", "));
+        } catch (const UserError& error) {
+            fmt::print("{}\n", nlohmann::json{{"error", error.what()}}.dump());
+        }
+    }
+}
+
 ExitCode run(int argc, char** argv) {
     const std::string command = argc > 1 ? argv[1] : "", source = argc > 2 ? argv[2] : "";
     std::string buffer;
@@ -118,6 +142,8 @@ ExitCode run(int argc, char** argv) {
             tokenizer->encode(text, ids);
             write_record(ids);
         });
+    } else if (command == "chat") {
+        encode_chats(source, *tokenizer);
     } else {
         Ids ids;
         while (read_record(ids)) write_record(tokenizer->decode(ids));

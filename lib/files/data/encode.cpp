@@ -91,6 +91,8 @@ class BatchEncoder {
             append_text(record.text);
         } else if (record.kind == RecordKind::Completion) {
             append_completion(record);
+        } else if (record.kind == RecordKind::Messages) {
+            append_messages(record);
         } else {
             append(record.tokens);
             encoded_.loss_mask.insert(encoded_.loss_mask.end(), record.loss_mask.begin(),
@@ -107,6 +109,17 @@ class BatchEncoder {
         const auto common = std::ranges::mismatch(prompt, text).in1 - prompt.begin();
         encoded_.loss_mask.resize(begin + common, 0);
         encoded_.loss_mask.resize(encoded_.tokens.size(), 1);
+    }
+
+    void append_messages(const Record& record) {
+        if (options_.chat_template == nullptr) {
+            throw UserError(
+                "the tokenizer '{}' has no chat template, which {{\"messages\"}} records need: name the "
+                "folder of "
+                "a tokenizer with a chat_template.jinja, or with a chat_template in tokenizer_config.json",
+                tokenizer_.info().name);
+        }
+        options_.chat_template->encode(record.messages, encoded_.tokens, encoded_.loss_mask);
     }
 
     /// Whether the tokenizer replaces a part of the text.

@@ -6,6 +6,9 @@
 // The prompt's tokens do not count as targets. They are the prefix and the first tokens that this text has in
 // common with the tokens of the prompt alone. All later tokens count: those with a part of the completion in
 // them, the suffix and the end of text.
+//
+// Messages become what the tokenizer's chat template makes of them, with nothing around it
+// (tokenizer/chat_template.h).
 #pragma once
 
 #include <cstdint>
@@ -41,6 +44,7 @@ struct EncodeOptions {
     int64_t vocab_size = 0;  // of {"tokens"} records
     OnError on_error = OnError::Fail;
     int num_threads = 1;
+    const tokenizer::ChatTemplate* chat_template = nullptr;  // of {"messages"} records; null if there is none
 };
 
 /// Calls `take` with the tokens of all documents of the ranges, in order, and `read` with the number of

@@ -78,8 +78,22 @@ void Loader::read(int64_t first_position, int64_t count, int64_t* tokens, int64_
         file->copy(begin, seq_len, tokens + row * seq_len);
         file->copy(begin + 1, seq_len, targets + row * seq_len);
         file->mask_targets(begin + 1, seq_len, targets + row * seq_len);
-        if (positions != nullptr) file->copy_positions(begin, seq_len, positions + row * seq_len);
+        if (positions != nullptr || !options_.count_document_starts)
+            read_documents(*file, begin, targets + row * seq_len,
+                           positions ? positions + row * seq_len : nullptr);
     }
+}
+
+/// Of the sample from token `begin` on: its positions, unless they are null, and the targets that do not
+/// count because a document begins with them.
+void Loader::read_documents(const TokenFile& file, int64_t begin, int64_t* targets,
+                            int64_t* positions) const {
+    const int64_t seq_len = options_.seq_len;
+    std::vector<int64_t> found(seq_len + 1);  // also of the last target
+    file.copy_positions(begin, seq_len + 1, found.data());
+    if (positions != nullptr) std::copy_n(found.begin(), seq_len, positions);
+    for (int64_t i = 0; i < seq_len && !options_.count_document_starts; ++i)
+        if (found[i + 1] == 0) targets[i] = -1;
 }
 
 Loader::Place Loader::place_at(int64_t position) const {

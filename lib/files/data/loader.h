@@ -18,6 +18,7 @@ struct LoaderOptions {
     uint64_t seed = 0;
     bool shuffle = true;                  // each epoch has a new keyed permutation; false: the files' order
     bool attend_across_documents = true;  // false: read() also gives positions within documents
+    bool count_document_starts = true;    // false: a target that begins a document is -1
 };
 
 /// A source, and its share of the samples.
@@ -86,6 +87,7 @@ class Loader {
         int64_t sample = 0;
     };
     Place place_at(int64_t position) const;
+    void read_documents(const TokenFile& file, int64_t begin, int64_t* targets, int64_t* positions) const;
 
     LoaderOptions options_;
     MixtureOrder order_;

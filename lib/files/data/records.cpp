@@ -19,15 +19,34 @@ class RecordEvents : public StrictJson {
     void read_record(std::string_view line) {
         record_.tokens.clear();
         record_.loss_mask.clear();
+        record_.messages.clear();
         read(line);
         record_.kind = kind();
         if (record_.kind == RecordKind::Completion && !not_a_string_.empty()) refuse("", not_a_string_);
+        if (record_.kind == RecordKind::Messages && !not_messages_.empty()) refuse("", not_messages_);
         if (has(In::Mask)) check_mask();
     }
 
   private:
     /// The value that is read, by its key.
-    enum class In { Nothing, Text, Tokens, TokenList, Mask, MaskList, Prompt, Completion, Other };
+    enum class In {
+        Nothing,
+        Text,
+        Tokens,
+        TokenList,
+        Mask,
+        MaskList,
+        Prompt,
+        Completion,
+        Messages,
+        MessageList,
+        Message,
+        Role,
+        Content,
+        MessageKey,
+        Tools,
+        Other
+    };
 
     bool has(In key) const { return keys_ >> static_cast<int>(key) & 1; }
 
@@ -37,19 +56,20 @@ class RecordEvents : public StrictJson {
         if (has(In::Text)) found.push_back("\"text\"");
         if (has(In::Tokens)) found.push_back("\"tokens\"");
         if (has_completion) found.push_back("\"completion\"");
+        if (has(In::Messages)) found.push_back("\"messages\"");
         if (found.empty() && text_key_ != kTextKey)
             refuse("", fmt::format("the record has no key {} (--column)", shown(text_key_)));
         if (found.empty()) {
-            refuse(
-                "",
-                "the record has neither \"text\" nor \"tokens\" nor \"prompt\" with \"completion\"; it must "
-                "have exactly one of them");
+            refuse("",
+                   "the record has neither \"text\" nor \"tokens\" nor \"messages\" nor \"prompt\" with "
+                   "\"completion\"; it must have exactly one of them");
         }
         if (found.size() > 1) {
             refuse("", fmt::format("the record has both {} and {}; it must have exactly one of them",
                                    found[0], found[1]));
         }
         if (has_completion) return RecordKind::Completion;
+        if (has(In::Messages)) return RecordKind::Messages;
         if (has(In::Text)) return RecordKind::Text;
         return has(In::Mask) ? RecordKind::MaskedTokens : RecordKind::Tokens;
     }
@@ -62,6 +82,11 @@ class RecordEvents : public StrictJson {
     }
 
     void take_key(std::string& key) override {
+        if (depth() == 3 && is_in_message()) {
+            in_ = key == "role" ? In::Role : key == "content" ? In::Content : In::MessageKey;
+            keys_ |= 1U << static_cast<int>(in_);
+            message_key_ = key;
+        }
         if (depth() > 1) return;
         in_ = key == text_key_        ? In::Text
               : text_key_ != kTextKey ? In::Other
@@ -69,19 +94,35 @@ class RecordEvents : public StrictJson {
               : key == "loss_mask"    ? In::Mask
               : key == "prompt"       ? In::Prompt
               : key == "completion"   ? In::Completion
+              : key == "messages"     ? In::Messages
+              : key == "tools"        ? In::Tools
                                       : In::Other;
         keys_ |= 1U << static_cast<int>(in_);
     }
 
     void enter_object() override {
-        if (depth() > 0) skip("an object");
+        if (depth() == 2 && in_ == In::MessageList) {
+            in_ = In::Message;
+            keys_ &= ~(1U << static_cast<int>(In::Role) | 1U << static_cast<int>(In::Content));
+            record_.messages.emplace_back();
+        } else if (depth() > 0) {
+            skip("an object");
+        }
+    }
+    void leave_object() override {
+        if (depth() != 2 || !is_in_message()) return;
+        in_ = In::MessageList;
+        if (!has(In::Role)) refuse_messages(message() + " has no \"role\"");
+        if (!has(In::Content)) refuse_messages(message() + " has no \"content\"");
     }
     void enter_list() override {
         if (depth() == 1 && in_ == In::Tokens) {
             in_ = In::TokenList;
         } else if (depth() == 1 && in_ == In::Mask) {
             in_ = In::MaskList;
-        } else {
+        } else if (depth() == 1 && in_ == In::Messages) {
+            in_ = In::MessageList;
+        } else if (depth() > 1 || in_ != In::Tools) {
             skip("a list");
         }
     }
@@ -96,6 +137,10 @@ class RecordEvents : public StrictJson {
             std::swap(record_.prompt, value);
         } else if (in_ == In::Completion) {
             std::swap(record_.completion, value);
+        } else if (in_ == In::Role) {
+            std::swap(record_.messages.back().role, value);
+        } else if (in_ == In::Content) {
+            std::swap(record_.messages.back().content, value);
         } else {
             skip(shown(value));
         }
@@ -115,7 +160,7 @@ class RecordEvents : public StrictJson {
         if (in_ == In::TokenList) refuse_token(std::to_string(value));
         return skip(std::to_string(value));
     }
-    bool null() override { return skip("null"); }
+    bool null() override { return in_ == In::MessageKey || in_ == In::Tools || skip("null"); }
     bool boolean(bool value) override { return skip(value ? "true" : "false"); }
     bool number_float(double, const std::string& text) override { return skip(text); }
 
@@ -133,7 +178,27 @@ class RecordEvents : public StrictJson {
             not_a_string_ = fmt::format("\"{}\" is not a string, but {}", key, value);
             in_ = In::Other;  // also for the values within this one
         }
+        if (in_ == In::Messages) refuse_messages("\"messages\" is not a list, but " + value);
+        if (in_ == In::MessageList) refuse_messages("a message is not an object, but " + value);
+        if (in_ == In::Role || in_ == In::Content) {
+            refuse_messages(
+                fmt::format("\"{}\" of {} is not a string, but {}", message_key_, message(), value));
+        }
+        if (in_ == In::MessageKey)
+            refuse_messages(fmt::format("{} has the key {}", message(), shown(message_key_)));
+        if (in_ == In::Tools) refuse_messages("the record has \"tools\"");
         return true;
+    }
+
+    bool is_in_message() const { return in_ >= In::Message && in_ <= In::MessageKey; }
+    std::string message() const { return fmt::format("message {}", record_.messages.size() - 1); }
+    /// "messages" and "tools" may be anything in records of other kinds.
+    void refuse_messages(const std::string& fault) {
+        not_messages_ =
+            fault +
+            "; a message has a \"role\" and a \"content\" of text. Write conversations with tools or "
+            "other parts as {\"tokens\", \"loss_mask\"} records";
+        in_ = In::Other;
     }
     [[noreturn]] void refuse_token(const std::string& value) const {
         refuse("", fmt::format("token {} lies outside 0 .. {}", value, vocab_size_ - 1));
@@ -145,6 +210,8 @@ class RecordEvents : public StrictJson {
     In in_ = In::Nothing;
     unsigned keys_ = 0;         // the keys that were read: a bit for each In
     std::string not_a_string_;  // the fault of "prompt" or "completion"
+    std::string not_messages_;  // the last fault of "messages"
+    std::string message_key_;
 };
 
 /// Returns the line with null in place of NaN, Infinity and -Infinity outside of strings: the line itself if
@@ -174,7 +241,7 @@ std::string_view without_python_numbers(std::string_view line, std::string& buff
 
 const char* name(RecordKind kind) {
     constexpr const char* kNames[] = {"{\"text\"}", "{\"tokens\"}", "{\"tokens\", \"loss_mask\"}",
-                                      "{\"prompt\", \"completion\"}"};
+                                      "{\"prompt\", \"completion\"}", "{\"messages\"}"};
     return kNames[static_cast<int>(kind)];
 }
 

@@ -3,6 +3,7 @@
 //   {"tokens": [integers]}
 //   {"tokens": [integers], "loss_mask": [0 or 1 for each token: whether it counts as a target]}
 //   {"prompt": string, "completion": string}: the tokens of the prompt do not count
+//   {"messages": [{"role": string, "content": string}, ...]}: the tokens of assistants' turns count
 // Other keys and blank lines are ignored. An error in a record names file and line.
 #pragma once
 
@@ -11,9 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/chat_template.h"
+
 namespace argosy::data {
 
-enum class RecordKind { Text, Tokens, MaskedTokens, Completion };
+enum class RecordKind { Text, Tokens, MaskedTokens, Completion, Messages };
 
 /// Returns the name of a kind in messages: {"text"}.
 const char* name(RecordKind kind);
@@ -25,7 +28,7 @@ inline bool is_tokens(RecordKind kind) {
 
 /// Whether the records of a kind say which tokens count as targets.
 inline bool has_loss_mask(RecordKind kind) {
-    return kind == RecordKind::MaskedTokens || kind == RecordKind::Completion;
+    return kind == RecordKind::MaskedTokens || kind == RecordKind::Completion || kind == RecordKind::Messages;
 }
 
 struct Record {
@@ -34,6 +37,7 @@ struct Record {
     std::vector<uint32_t> tokens;    // of a record of tokens
     std::vector<uint8_t> loss_mask;  // of a MaskedTokens record
     std::string prompt, completion;  // of a Completion record
+    std::vector<tokenizer::ChatMessage> messages;
 };
 
 inline constexpr const char* kTextKey = "text";

@@ -55,7 +55,8 @@ EncodeOptions encode_options(const TokenizeOptions& options) {
     return {.input = options.input,
             .vocab_size = options.vocab_size.value_or(kMaxVocabSize),
             .on_error = options.on_error,
-            .num_threads = options.num_threads};
+            .num_threads = options.num_threads,
+            .chat_template = options.chat_template};
 }
 
 /// Logs the first records of a piece that were left out; their number is in the result.
@@ -133,7 +134,8 @@ class TokenizeJob::Builder {
                     .tokenizer_digest = ""};
         }
         return {.vocab_size = info.vocab_size,
-                .end_of_text = info.end_of_text ? int64_t{*info.end_of_text} : kNoEndOfText,
+                .end_of_text = info.end_of_text && *kind_ != RecordKind::Messages ? int64_t{*info.end_of_text}
+                                                                                  : kNoEndOfText,
                 .tokenizer = info.name,
                 .tokenizer_digest = info.digest};
     }
@@ -213,6 +215,7 @@ std::string TokenizeJob::plan_text() const {
         {"column", options_.input.column},
         {"vocab_size", options_.vocab_size.value_or(0)},
         {"tokenizer", {info.name, info.digest, info.prefix, info.suffix}},
+        {"chat_template", options_.chat_template ? options_.chat_template->digest() : ""},
         {"end_of_text", info.end_of_text ? nlohmann::ordered_json(*info.end_of_text) : nullptr},
     };
     return json_text(plan, 1) + "\n";

@@ -21,6 +21,7 @@ struct TokenizeOptions {
     std::filesystem::path output;
     std::optional<int64_t> vocab_size = {};  // for {"tokens"} records; default: their largest token plus one
     InputOptions input = {};
+    const tokenizer::ChatTemplate* chat_template = nullptr;  // for {"messages"} records
     OnError on_error = OnError::Fail;
 
     int num_threads = 1;

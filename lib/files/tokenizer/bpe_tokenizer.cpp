@@ -58,19 +58,12 @@ void cut(const Split& split, std::string_view text, const Take& take) {
     flush();
 }
 
-/// The characters that are white space for Python's str.isspace().
-CodeTable python_spaces() {
-    CodeSet spaces = space_set();
-    spaces.add(CodeSet({{0x1C, 0x1F}}));
-    return CodeTable(spaces);
-}
-
 /// Calls `take` for each part of a text, divided as BpeParts::divides_runs says.
 template <class Take>
 void divide_runs(std::string_view text, const Take& take) {
     constexpr size_t kMaxTextCharacters = 400'000, kMaxRunCharacters = 25'000;
     if (text.size() <= kMaxRunCharacters) return take(text);
-    static const CodeTable spaces = python_spaces();
+    static const CodeTable spaces(python_space_set());
     const char *begin = text.data(), *end = begin + text.size();
     size_t num_characters = 0, run = 0;
     bool is_space = false;
@@ -93,8 +86,10 @@ class BpeTokenizer : public Tokenizer {
   public:
     explicit BpeTokenizer(BpeParts parts)
         : Tokenizer(std::move(parts.info)),
-          raw_tokens_(tokens_of(parts, false)),
-          normalized_tokens_(tokens_of(parts, true)),
+          raw_tokens_(tokens_of(parts, false, true)),
+          normalized_tokens_(tokens_of(parts, true, true)),
+          plain_raw_tokens_(tokens_of(parts, false, false)),
+          plain_normalized_tokens_(tokens_of(parts, true, false)),
           normalize_to_nfc_(parts.normalize_to_nfc),
           divides_runs_(parts.divides_runs),
           splits_(std::move(parts.splits)),
@@ -102,18 +97,34 @@ class BpeTokenizer : public Tokenizer {
           texts_(std::move(parts.texts)) {}
 
     void encode(std::string_view text, Ids& ids) const override {
+        encode_with(raw_tokens_, normalized_tokens_, text, ids);
+    }
+
+    void encode_plain(std::string_view text, Ids& ids) const override {
+        encode_with(plain_raw_tokens_, plain_normalized_tokens_, text, ids);
+    }
+
+    std::string decode(std::span<const uint32_t> ids) const override {
+        std::string text;
+        for (const uint32_t id : ids) text += texts_.at(id);
+        return text;
+    }
+
+  private:
+    void encode_with(const AddedTokenSearch& raw_tokens, const AddedTokenSearch& normalized_tokens,
+                     std::string_view text, Ids& ids) const {
         if (text.size() >= UINT32_MAX / 3)
             throw UserError("a text of {} bytes is too long for a tokenizer; divide it", text.size());
         std::string repaired, normalized;
         std::vector<AddedTokenSearch::Part> parts, inner_parts;
-        raw_tokens_.split(repaired_utf8(text, repaired), parts);
+        raw_tokens.split(repaired_utf8(text, repaired), parts);
         for (const auto& part : parts) {
             if (part.token != nullptr) {
                 ids.push_back(part.token->id);
                 continue;
             }
-            normalized_tokens_.split(normalize_to_nfc_ ? to_nfc(part.text, normalized) : part.text,
-                                     inner_parts);
+            normalized_tokens.split(normalize_to_nfc_ ? to_nfc(part.text, normalized) : part.text,
+                                    inner_parts);
             for (const auto& inner : inner_parts) {
                 if (inner.token != nullptr) {
                     ids.push_back(inner.token->id);
@@ -126,18 +137,11 @@ class BpeTokenizer : public Tokenizer {
         }
     }
 
-    std::string decode(std::span<const uint32_t> ids) const override {
-        std::string text;
-        for (const uint32_t id : ids) text += texts_.at(id);
-        return text;
-    }
-
-  private:
-    static AddedTokenSearch tokens_of(const BpeParts& parts, bool normalized) {
+    static AddedTokenSearch tokens_of(const BpeParts& parts, bool normalized, bool with_special) {
         std::vector<AddedToken> tokens;
         std::string buffer;
         for (AddedToken token : parts.added_tokens) {
-            if (token.normalized != normalized) continue;
+            if (token.normalized != normalized || (token.special && !with_special)) continue;
             if (normalized && parts.normalize_to_nfc) token.content = to_nfc(token.content, buffer);
             tokens.push_back(std::move(token));
         }
@@ -156,100 +160,17 @@ class BpeTokenizer : public Tokenizer {
         cut(split, piece, encode_part);
     }
 
-    const AddedTokenSearch raw_tokens_, normalized_tokens_;
+    const AddedTokenSearch raw_tokens_, normalized_tokens_, plain_raw_tokens_, plain_normalized_tokens_;
     const bool normalize_to_nfc_, divides_runs_;
     const std::vector<Split> splits_;
     const Bpe bpe_;
     const std::vector<std::string> texts_;
 };
 
-/// The begin of the character that ends at `end`.
-size_t character_before(std::string_view text, size_t end) {
-    do --end;
-    while (continues_utf8(text[end]));
-    return end;
-}
-
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_bpe_tokenizer(BpeParts parts) {
     return std::make_unique<BpeTokenizer>(std::move(parts));
-}
-
-AddedTokenSearch::AddedTokenSearch(std::vector<AddedToken> tokens)
-    : tokens_(std::move(tokens)),
-      nodes_(1),
-      may_begin_(256),
-      words_(token_neighbor_set()),
-      spaces_(space_set()) {
-    for (size_t i = 0; i < tokens_.size(); ++i) {
-        uint32_t node = 0;
-        for (const char byte : tokens_[i].content) {
-            uint32_t child = child_of(node, byte);
-            if (child == 0) {
-                child = static_cast<uint32_t>(nodes_.size());
-                nodes_[node].children.push_back({byte, child});
-                nodes_.emplace_back();
-            }
-            node = child;
-        }
-        if (node != 0 && nodes_[node].token < 0) nodes_[node].token = static_cast<int32_t>(i);
-    }
-    for (const Child& child : nodes_[0].children) may_begin_[static_cast<unsigned char>(child.byte)] = true;
-}
-
-uint32_t AddedTokenSearch::child_of(uint32_t node, char byte) const {
-    for (const Child& child : nodes_[node].children)
-        if (child.byte == byte) return child.node;
-    return 0;
-}
-
-const AddedToken* AddedTokenSearch::longest_at(std::string_view text, size_t begin) const {
-    int32_t longest = -1;
-    uint32_t node = 0;
-    for (size_t i = begin; i < text.size(); ++i) {
-        node = child_of(node, text[i]);
-        if (node == 0) break;
-        if (nodes_[node].token >= 0) longest = nodes_[node].token;
-    }
-    return longest < 0 ? nullptr : &tokens_[longest];
-}
-
-bool AddedTokenSearch::is_beside_word(std::string_view text, size_t begin, size_t end) const {
-    return (begin != 0 && words_.contains_at(text.data() + character_before(text, begin))) ||
-           (end != text.size() && words_.contains_at(text.data() + end));
-}
-
-/// A match that is no single word hides shorter tokens at its place, and the white space
-/// that a token includes is searched for further tokens.
-void AddedTokenSearch::split(std::string_view text, std::vector<Part>& parts) const {
-    parts.clear();
-    size_t done = 0;
-    for (size_t at = 0; at < text.size() && !tokens_.empty();) {
-        if (!may_begin_[static_cast<unsigned char>(text[at])]) {
-            ++at;
-            continue;
-        }
-        const AddedToken* token = longest_at(text, at);
-        if (token == nullptr) {
-            ++at;
-            continue;
-        }
-        size_t begin = at, end = at + token->content.size();
-        at = end;
-        if (token->single_word && is_beside_word(text, begin, end)) continue;
-        if (token->lstrip) {
-            begin = std::max(begin, done);
-            while (begin > done && spaces_.contains_at(text.data() + character_before(text, begin)))
-                begin = character_before(text, begin);
-        }
-        if (token->rstrip) end = spaces_.skip(text.data() + end, text.data() + text.size()) - text.data();
-        if (begin >= end) continue;  // white space that the token before includes
-        if (done < begin) parts.push_back({text.substr(done, begin - done), nullptr});
-        parts.push_back({text.substr(begin, end - begin), token});
-        done = end;
-    }
-    if (done < text.size()) parts.push_back({text.substr(done), nullptr});
 }
 
 }  // namespace argosy::tokenizer

@@ -1,5 +1,7 @@
 #include <sentencepiece_processor.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/strict_json.h"
 #include "tokenizer/tokenizer_file.h"
@@ -17,13 +19,31 @@ void check_status(const sentencepiece::util::Status& status, const std::string& 
 class SentencePieceTokenizer : public Tokenizer {
   public:
     SentencePieceTokenizer(TokenizerInfo info, std::unique_ptr<SentencePieceProcessor> processor)
-        : Tokenizer(std::move(info)), processor_(std::move(processor)) {}
+        : Tokenizer(std::move(info)),
+          processor_(std::move(processor)),
+          puts_space_(ids_of("a").size() > 1 || processor_->IdToPiece(ids_of("a").front()) != "a"),
+          names_(names_found_in_text()) {}
 
     void encode(std::string_view text, Ids& ids) const override {
-        std::string repaired;
-        std::vector<int> pieces;
-        check_status(processor_->Encode(repaired_utf8(text, repaired), &pieces), info().name);
+        const std::vector<int> pieces = ids_of(text);
         ids.insert(ids.end(), pieces.begin(), pieces.end());
+    }
+
+    /// The library puts a space before each text if the model says so. After a special token that is the
+    /// text's own first space, as mistral-common encodes it. Tokens that the library finds in any text are
+    /// cut in two here.
+    void encode_plain(std::string_view text, Ids& ids) const override {
+        if (puts_space_ && text.starts_with(' ')) text.remove_prefix(1);
+        std::vector<AddedTokenSearch::Part> parts;
+        names_.split(text, parts);
+        size_t begin = 0;
+        for (const auto& part : parts) {
+            if (part.token == nullptr) continue;
+            const size_t cut = part.text.data() - text.data() + utf8_size(part.text[0]);
+            encode(text.substr(begin, cut - begin), ids);
+            begin = cut;
+        }
+        if (begin < text.size()) encode(text.substr(begin), ids);
     }
 
     std::string decode(std::span<const uint32_t> ids) const override {
@@ -33,7 +53,25 @@ class SentencePieceTokenizer : public Tokenizer {
     }
 
   private:
+    std::vector<int> ids_of(std::string_view text) const {
+        std::string repaired;
+        std::vector<int> pieces;
+        check_status(processor_->Encode(repaired_utf8(text, repaired), &pieces), info().name);
+        return pieces;
+    }
+
+    /// The special tokens that are user-defined pieces of the model: the library never cuts them.
+    AddedTokenSearch names_found_in_text() const {
+        std::vector<AddedToken> names;
+        for (const AddedToken& token : info().special_tokens)
+            if (std::ranges::count(ids_of(token.content), static_cast<int>(token.id)) > 0)
+                names.push_back(token);
+        return AddedTokenSearch(std::move(names));
+    }
+
     const std::unique_ptr<SentencePieceProcessor> processor_;
+    const bool puts_space_;  // before each text
+    const AddedTokenSearch names_;
 };
 
 /// The library finds several cuts of a text only for unigram models.
@@ -46,6 +84,20 @@ constexpr const char* kUnigramWarning =
     " is a SentencePiece unigram model: where two cuts of a text have equal scores, SentencePiece 0.1.97 to "
     "0.2.1 chooses by the rounding of their sums, and 0.2.2 and newer the cut with the longer last piece, so "
     "the ids of some texts depend on the library's version. Train and serve with ids of one version";
+
+/// The special tokens of tokenizer_config.json, and the model's own, which it finds in no text.
+std::vector<AddedToken> special_tokens_of(const SentencePieceProcessor& processor,
+                                          const TokenizerFile& file) {
+    std::vector<AddedToken> tokens = file.special_tokens;
+    for (int id = 0; id < processor.GetPieceSize(); ++id) {
+        if (!processor.IsControl(id) && !processor.IsUnknown(id)) continue;
+        tokens.push_back({.content = processor.IdToPiece(id),
+                          .id = static_cast<uint32_t>(id),
+                          .special = true,
+                          .normalized = false});
+    }
+    return tokens;
+}
 
 /// The id of a token that is named, else of the model's own; none if the model has none (-1).
 std::optional<uint32_t> find_piece(const SentencePieceProcessor& processor,
@@ -72,6 +124,7 @@ std::unique_ptr<Tokenizer> read_sentence_piece(const TokenizerFile& file) {
         .suffix = {},
         .begin_of_text = find_piece(*processor, file.begin_of_text, processor->bos_id(), name),
         .end_of_text = find_piece(*processor, file.end_of_text, processor->eos_id(), name),
+        .special_tokens = special_tokens_of(*processor, file),
         .warnings = file.warnings};
     if (is_unigram(*processor)) info.warnings.push_back(name + kUnigramWarning);
     if (file.add_begin_of_text && info.begin_of_text) info.prefix.push_back(*info.begin_of_text);

@@ -1,7 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 #include <span>
+#include <sstream>
 
 #include "base/error.h"
 #include "base/strict_json.h"
@@ -204,6 +206,10 @@ BpeParts parts_of(const std::vector<std::string>& tokens, uint32_t num_specials_
     return parts;
 }
 
+AddedToken special_token(const std::string& name, uint32_t id) {
+    return {.content = name, .id = id, .special = true, .normalized = false};
+}
+
 /// The id of a special token that tokenizer_config.json or the command line names.
 uint32_t find_special(const KnownFile& known, std::string_view token, const std::string& file) {
     const auto first = static_cast<uint32_t>(known.num_tokens);
@@ -236,9 +242,17 @@ const KnownFile& find_known(const TokenizerFile& file, size_t num_tokens) {
         file.path.string(), num_tokens, others, names);
 }
 
-/// The names of Mistral's special tokens in files that do not list them.
+/// The special tokens of tekken.json files that do not list them, by their ids.
+constexpr const char* kTekkenNames =
+    "<unk> <s> </s> [INST] [/INST] [AVAILABLE_TOOLS] [/AVAILABLE_TOOLS] [TOOL_RESULTS] [/TOOL_RESULTS] "
+    "[TOOL_CALLS] [IMG] <pad> [IMG_BREAK] [IMG_END] [PREFIX] [MIDDLE] [SUFFIX] [SYSTEM_PROMPT] "
+    "[/SYSTEM_PROMPT] [TOOL_CONTENT]";
+
 std::vector<std::string> listed_specials(const JsonField& list) {
-    if (list.is_null()) return {"<unk>", "<s>", "</s>"};
+    if (list.is_null()) {
+        std::istringstream words(kTekkenNames);
+        return {std::istream_iterator<std::string>(words), {}};
+    }
     std::vector<std::string> names;
     for (const JsonField& entry : list.list()) {
         if (read_id(entry["rank"]) != names.size())
@@ -282,8 +296,14 @@ std::unique_ptr<Tokenizer> read_tiktoken(const TokenizerFile& file) {
     parts.normalize_to_nfc = known.normalizes_to_nfc;
     parts.divides_runs = known.divides_runs;
     // A text's special tokens are read as text, so the model knows only their ids.
-    for (const SpecialTokens& run : known.specials)
-        parts.texts.resize(std::max<size_t>(parts.texts.size(), tokens.size() + run.offset + run.count));
+    std::vector<AddedToken> specials;
+    for (const SpecialTokens& run : known.specials) {
+        const auto first = static_cast<uint32_t>(tokens.size()) + run.offset;
+        parts.texts.resize(std::max<size_t>(parts.texts.size(), first + run.count));
+        for (uint32_t i = 0; i < run.count; ++i)
+            specials.push_back(
+                special_token(fmt::format(fmt::runtime(run.name), run.first_number + i), first + i));
+    }
     const auto id_of = [&](const std::optional<std::string>& wanted,
                            const char* own) -> std::optional<uint32_t> {
         if (!wanted && own == nullptr) return std::nullopt;
@@ -296,6 +316,7 @@ std::unique_ptr<Tokenizer> read_tiktoken(const TokenizerFile& file) {
                   .suffix = {},
                   .begin_of_text = id_of(file.begin_of_text, known.begin_of_text),
                   .end_of_text = id_of(file.end_of_text, known.end_of_text),
+                  .special_tokens = std::move(specials),
                   .warnings = file.warnings};
     if (known.begin_of_text != nullptr) parts.info.prefix = {find_special(known, known.begin_of_text, name)};
     return make_bpe_tokenizer(std::move(parts));
@@ -325,6 +346,9 @@ std::unique_ptr<Tokenizer> read_tekken(const TokenizerFile& file, const nlohmann
         return static_cast<uint32_t>(found - specials.begin());
     };
     const uint32_t begin_of_text = id_of(file.begin_of_text.value_or("<s>"));
+    std::vector<AddedToken> special_tokens;
+    for (uint32_t id = 0; id < specials.size(); ++id)
+        special_tokens.push_back(special_token(specials[id], id));
     parts.info = {.name = file.path.filename().string(),
                   .digest = file.digest,
                   .vocab_size = vocab_size,
@@ -332,6 +356,7 @@ std::unique_ptr<Tokenizer> read_tekken(const TokenizerFile& file, const nlohmann
                   .suffix = {},
                   .begin_of_text = begin_of_text,
                   .end_of_text = id_of(file.end_of_text.value_or("</s>")),
+                  .special_tokens = std::move(special_tokens),
                   .warnings = file.warnings};
     return make_bpe_tokenizer(std::move(parts));
 }

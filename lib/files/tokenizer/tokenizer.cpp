@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 #include <xxhash.h>
 
+#include <charconv>
+
 #include "base/content_kind.h"
 #include "base/error.h"
 #include "base/raw_file.h"
@@ -14,7 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char *kConfigName = "tokenizer_config.json", *kMapName = "special_tokens_map.json";
 constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of a tokenizer's file; published ones have up to 40 MB
 
 constexpr const char* kForms = "neither tokenizer.json, nor tiktoken, nor tekken.json, nor SentencePiece";
@@ -58,6 +59,22 @@ void read_map(const std::string& text, TokenizerFile& file) {
     if (!file.end_of_text) file.end_of_text = read_token_name(root["eos_token"]);
 }
 
+/// Reads the special tokens by their ids. Entries of other forms are those of other programs.
+std::vector<AddedToken> read_special_tokens(const JsonField& tokens) {
+    std::vector<AddedToken> special;
+    if (!tokens.is_object()) return special;
+    for (const auto& [id, entry] : tokens.members()) {
+        uint32_t number = 0;
+        const auto [end, error] = std::from_chars(id.data(), id.data() + id.size(), number);
+        const JsonField token = tokens[id];
+        if (error != std::errc() || end != id.data() + id.size() || !token.is_object()) continue;
+        if (!token["special"].boolean(false)) continue;
+        special.push_back(
+            {.content = token["content"].string(), .id = number, .special = true, .normalized = false});
+    }
+    return special;
+}
+
 /// Reads the tokens' names from the text of the tokenizer_config.json beside the file.
 void read_config(const std::string& text, TokenizerFile& file) {
     const std::string name = (folder_of(file.path) / kConfigName).string();
@@ -66,6 +83,7 @@ void read_config(const std::string& text, TokenizerFile& file) {
     root.members();
     file.begin_of_text = read_token_name(root["bos_token"]);
     file.end_of_text = read_token_name(root["eos_token"]);
+    file.special_tokens = read_special_tokens(root["added_tokens_decoder"]);
     file.add_begin_of_text = root["add_bos_token"].boolean(false);
     file.add_end_of_text = root["add_eos_token"].boolean(false);
 }

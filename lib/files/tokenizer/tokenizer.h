@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/added_tokens.h"
+
 namespace argosy::tokenizer {
 
 using Ids = std::vector<uint32_t>;
@@ -22,6 +24,7 @@ struct TokenizerInfo {
     int64_t vocab_size = 0;  // the largest id plus one
     Ids prefix, suffix;      // what the file's template puts around each text, such as a begin-of-text token
     std::optional<uint32_t> begin_of_text, end_of_text;
+    std::vector<AddedToken> special_tokens = {};  // those that a chat template may write
     /// Messages that a program shows before it makes ids with the tokenizer.
     std::vector<std::string> warnings = {};
 };
@@ -38,6 +41,10 @@ class Tokenizer {
     /// Appends the ids of `text`, without prefix and suffix. Malformed UTF-8 is read as U+FFFD, except by the
     /// tokenizer `bytes`.
     virtual void encode(std::string_view text, Ids& ids) const = 0;
+
+    /// Appends the ids of a text between special tokens, or before the first one. Names of special tokens in
+    /// it are text, whatever encode() makes of them.
+    virtual void encode_plain(std::string_view text, Ids& ids) const { encode(text, ids); }
 
     /// Returns the text of the ids. Special tokens are left out. Ids that are not in the vocabulary are an
     /// error of the caller. The text may end in an incomplete character.

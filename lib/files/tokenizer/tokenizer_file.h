@@ -9,9 +9,13 @@
 #include <string>
 
 #include "base/json_field.h"
+#include "tokenizer/added_tokens.h"
 #include "tokenizer/tokenizer.h"
 
 namespace argosy::tokenizer {
+
+/// The files beside a tokenizer's that name its tokens.
+inline constexpr const char *kConfigName = "tokenizer_config.json", *kMapName = "special_tokens_map.json";
 
 struct TokenizerFile {
     std::filesystem::path path;
@@ -19,6 +23,7 @@ struct TokenizerFile {
     std::string digest;  // XXH3-128 of the content, in hex
     // The names of tokens, from the files beside this one (FolderFiles) or from the command line.
     std::optional<std::string> begin_of_text, end_of_text;
+    std::vector<AddedToken> special_tokens = {};  // of tokenizer_config.json's added_tokens_decoder
     bool add_begin_of_text = false, add_end_of_text = false;  // add_bos_token, add_eos_token
     std::vector<std::string> warnings = {};                   // for TokenizerInfo
 };

@@ -188,6 +188,8 @@ std::unique_ptr<Tokenizer> read_tokenizer_json(const TokenizerFile& file,
     parts.info.vocab_size = static_cast<int64_t>(parts.texts.size());
     parts.info.begin_of_text = find_token(file.begin_of_text, parts, model.vocabulary, root);
     parts.info.end_of_text = find_token(file.end_of_text, parts, model.vocabulary, root);
+    for (const AddedToken& token : parts.added_tokens)
+        if (token.special) parts.info.special_tokens.push_back(token);
     read_post_processor(root["post_processor"], parts.info.prefix, parts.info.suffix);
     for (const Ids* ids : {&parts.info.prefix, &parts.info.suffix})
         for (const uint32_t id : *ids)

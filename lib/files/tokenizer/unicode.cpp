@@ -151,6 +151,11 @@ CodeSet category_set(std::string_view name) {
 }
 
 CodeSet space_set() { return set_of_pairs(kSpaces); }
+CodeSet python_space_set() {
+    CodeSet spaces = space_set();
+    spaces.add(CodeSet({{0x1C, 0x1F}}));
+    return spaces;
+}
 CodeSet word_set() { return word_set_with(kAlsoWord); }
 CodeSet word_set_in_class() {
     constexpr uint32_t kLatin1 = 256;

@@ -73,6 +73,7 @@ class CodeSet {
 CodeSet category_set(std::string_view name);
 
 CodeSet space_set();           // \s
+CodeSet python_space_set();    // white space for Python's str.isspace() and str.strip()
 CodeSet word_set();            // \w outside of [..]
 CodeSet word_set_in_class();   // \w in [..], where Oniguruma leaves out some signs of Latin-1
 CodeSet token_neighbor_set();  // the characters beside which an added token with single_word is not found

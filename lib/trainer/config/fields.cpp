@@ -122,6 +122,9 @@ std::vector<Section> make_schema() {
                  "place in the data; a run that resumes has one."),
              key("attend_across_documents", &Training::attend_across_documents, any(),
                  "false: attention stays within a document, and positions begin again with each document."),
+             key("count_document_starts", &Training::count_document_starts, any(),
+                 "false: a document's first token, which nothing before it predicts, does not count in the loss "
+                 "(Megatron's eod_mask_loss)."),
              key("dtype", &Training::dtype, among({BFloat16, Float32, Float64}),
                  "Type of the weights that the optimizer updates; bfloat16: rounded stochastically, no "
                  "float32 copy."),

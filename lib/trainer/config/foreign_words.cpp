@@ -37,6 +37,12 @@ constexpr const char* kFsdpStrategy =
     "FSDPStrategy(...) is --parallelism.data_parallel_shard_degree N (-1, the default: all ranks that are "
     "left), DDP data_parallel_replicate_degree N, HYBRID_SHARD both, and SHARD_GRAD_OP needs "
     "fsdp_reshard_after_forward never";
+constexpr const char* kDocuments =
+    "--training.attend_across_documents false keeps attention within a document and begins positions again "
+    "with each";
+constexpr const char* kMessages =
+    "prepare-data tokenize makes loss masks from records: of {\"messages\"} the assistant's turns count, of "
+    "{\"prompt\", \"completion\"} the completion";
 constexpr const char* kFloat8 = "it is --model.converters quantize.linear.float8";
 
 constexpr const char* kTensor = "it is --parallelism.tensor_parallel_degree";
@@ -205,6 +211,16 @@ constexpr ForeignWord kWords[] = {
     {"micro_batch_size", kLocalBatch},
     {"per_device_train_batch_size", kLocalBatch},
     {"train_iters", kSteps},
+    {"eod_mask_loss",
+     "it is --training.count_document_starts false: the token after an end of document does not count"},
+    {"reset_attention_mask", kDocuments},
+    {"reset_position_ids", kDocuments},
+    {"sft", kMessages},
+    // TRL and Axolotl
+    {"assistant_only_loss", kMessages},
+    {"completion_only_loss", kMessages},
+    {"roles_to_train", kMessages},
+    {"train_on_inputs", kMessages},
     {"bf16", kPrecision},
     {"fp16", "no run computes in float16; nearest: --training.mixed_precision_param bfloat16, the default"},
     {"fp8_format", kFloat8},

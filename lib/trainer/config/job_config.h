@@ -97,6 +97,7 @@ struct Training {
     bool shuffle = true;
     int64_t first_sample = 0;  // of a run that begins
     bool attend_across_documents = true;
+    bool count_document_starts = true;
     Precision dtype = Precision::Float32;
     Precision mixed_precision_param = Precision::BFloat16;
     Precision mixed_precision_reduce = Precision::Float32;

@@ -181,14 +181,16 @@ data::Loader training_loader(const config::JobConfig& config, Sources sources) {
             {.seq_len = training.seq_len,
              .seed = static_cast<uint64_t>(config.debug.seed),
              .shuffle = training.shuffle,
-             .attend_across_documents = training.attend_across_documents}};
+             .attend_across_documents = training.attend_across_documents,
+             .count_document_starts = training.count_document_starts}};
 }
 
 data::Loader validation_loader(const config::JobConfig& config, Sources sources) {
     return {std::move(sources),
             {.seq_len = config.validation.seq_len.value_or(config.training.seq_len),
              .shuffle = false,
-             .attend_across_documents = config.training.attend_across_documents}};
+             .attend_across_documents = config.training.attend_across_documents,
+             .count_document_starts = config.training.count_document_starts}};
 }
 
 constexpr const char *kTrainingData = "the training data", *kValidationData = "the validation data";
