@@ -9,6 +9,7 @@
 #include "support/fuzzing.h"
 #include "tokenizer/bpe_trainer.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/chat_template.h"
 #include "tokenizer/tokenizer_file.h"
 
 namespace argosy::tokenizer {
@@ -150,6 +151,72 @@ TEST(Fuzz, Patterns) {
                 ASSERT_FALSE(match.empty());
             }
         });
+    }
+}
+
+TEST(Fuzz, ChatTemplate) {
+    const std::vector<std::string> parts = {"{%",
+                                            "%}",
+                                            "{{",
+                                            "}}",
+                                            "-",
+                                            "{% if 1 %}",
+                                            "{% endif %}",
+                                            "{% for message in messages %}",
+                                            "{% endfor %}",
+                                            "(",
+                                            ")",
+                                            "[",
+                                            "]",
+                                            ":",
+                                            "::-1",
+                                            "[9223372036854775807:",
+                                            ".",
+                                            " | trim",
+                                            " is defined",
+                                            " not in ",
+                                            "'",
+                                            "\"",
+                                            "9223372036854775807",
+                                            " - ",
+                                            " * ",
+                                            " // ",
+                                            "0",
+                                            ".split('a')",
+                                            ".strip('a')",
+                                            "\\ud800",
+                                            "{#",
+                                            "#}",
+                                            "messages",
+                                            "loop",
+                                            "ns.x",
+                                            "\n"};
+    const std::string valid =
+        "{% set ns = namespace(x=1) %}{%- for message in messages[0:] %}{% if loop.first and message.role != "
+        "'x' %}{{ eos_token }}"
+        "{% else %}{% set ns.x = ns.x + 2 * 3 %}{%- endif %}{{ message['content'] | trim + 'a'.replace('a', "
+        "'b') ~ ns.x }}"
+        "{{ eos_token }}\n{% endfor %}{% if add_generation_prompt %}{{ 'p' }}{% endif %}";
+    const TrainedTokenizer sample = trained_sample();
+    const auto tokenizer = parse_tokenizer("folder", {{"tokenizer.json", sample.tokenizer_json}});
+    const std::vector<ChatMessage> messages = {{"user", " a<|endoftext|>\xc3\xa9 "},
+                                               {"assistant", "\xe3\x80\x80 the cat"}};
+    const auto read = [&](const std::string& text) {
+        const ChatTemplate chat(text, "t", {{"eos_token", with_origin("<|endoftext|>")}}, *tokenizer);
+        Ids ids;
+        std::vector<uint8_t> mask;
+        chat.encode(messages, ids, mask);
+        EXPECT_EQ(ids.size(), mask.size());
+    };
+    fuzz(3000, valid, parts, read);
+    for (const char* open : {"{{ (", "{% if 1 %}", "{{ not", "{{ -", "{{ [", "{{ a.b(", "{{ 1 if 1 else",
+                             "{% if 1 %}{% elif 1 %}"}) {
+        std::string deep;
+        for (int i = 0; i < 100'000; ++i) deep += open;
+        EXPECT_THROW(read(deep), UserError);
+        deep = open;
+        for (int i = 0; i < 100'000; ++i) deep += std::string(open).substr(open[1] == '%' ? 0 : 2);
+        EXPECT_THROW(read(deep + " }}"), UserError);
     }
 }
 

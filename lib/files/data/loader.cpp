@@ -84,8 +84,8 @@ void Loader::read(int64_t first_position, int64_t count, int64_t* tokens, int64_
     }
 }
 
-/// Of the sample from token `begin` on: its positions, unless they are null, and the targets that do not
-/// count because a document begins with them.
+/// Reads the positions of the sample that begins with token `begin`, unless they are null, and marks the
+/// targets that do not count because a document begins with them.
 void Loader::read_documents(const TokenFile& file, int64_t begin, int64_t* targets,
                             int64_t* positions) const {
     const int64_t seq_len = options_.seq_len;

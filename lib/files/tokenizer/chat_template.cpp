@@ -84,7 +84,8 @@ ChatTemplate::Rendering ChatTemplate::render(std::span<const ChatMessage> messag
     return rendering;
 }
 
-/// What the template writes before an assistant's turn. Empty if it writes that with each message alone.
+/// Returns the text that the template writes before an assistant's turn. Empty if it writes that text with
+/// each message alone.
 std::string ChatTemplate::prompt_for_assistant() const {
     const std::array messages = {ChatMessage{"user", "a"}};
     try {

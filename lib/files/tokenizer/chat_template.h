@@ -1,13 +1,13 @@
 // The chat template of a tokenizer: conversations to token ids, and which of them an assistant writes.
 //
 // The ids are those of transformers' apply_chat_template, with two differences. The names of special tokens
-// in a message are text, so that a message cannot end its turn or begin another one. And the template does
-// not know the date (strftime_now), so that the same conversation makes the same ids on any day; templates
-// that print a date then print one of their own.
+// in a message are text, so that a message cannot end its turn or begin another one. The template does not
+// know the date (strftime_now), so that the same conversation makes the same ids on any day; templates that
+// print a date then print one of their own.
 //
 // An assistant's turn begins behind the prompt for it that the template writes (add_generation_prompt), or
-// with the message's text if the template writes something else there. It ends with the first special token
-// behind the text. A token that holds a part of the turn belongs to it.
+// with the message's text if the template writes something else there. The first special token behind the
+// text ends the turn. A token that holds a part of the turn belongs to it.
 #pragma once
 
 #include <memory>

@@ -29,6 +29,7 @@ struct SourcePart {
 class SourceCutter {
   public:
     SourceCutter(std::string_view source, const std::string& name) : source_(source), name_(name) {
+        if (!is_utf8(source)) throw UserError("{} is not UTF-8", name);
         if (source_.ends_with('\n')) source_.remove_suffix(1);
     }
 
@@ -70,7 +71,7 @@ class SourceCutter {
         if (!text.empty()) parts_.push_back({SourcePart::Kind::Text, std::string(text), place(at_)});
     }
 
-    /// Where the tag's closing mark is; a string may contain the same characters.
+    /// Returns the place of the tag's closing mark; a string may contain the same characters.
     size_t end_of_tag(size_t begin, std::string_view mark) const {
         char quote = 0;
         for (size_t at = begin + 2; at < source_.size(); ++at) {
@@ -162,8 +163,16 @@ class BlockReader {
         return part.text.substr(begin, part.text.find_first_of(kJinjaSpaces, begin) - begin);
     }
 
+    void go_deeper() {
+        constexpr int kMaxDepth = 100;  // so that the stack suffices
+        if (++depth_ <= kMaxDepth) return;
+        throw UserError("{}: blocks of the chat template are more than {} deep", parts_[next_ - 1].place,
+                        kMaxDepth);
+    }
+
     /// The statements before a tag with one of these keywords, or before the end of the template.
     Statement statements_until(std::initializer_list<std::string_view> ends) {
+        go_deeper();
         std::vector<Statement> all;
         const size_t begin = next_;
         for (; next_ < parts_.size(); ++next_) {
@@ -182,6 +191,7 @@ class BlockReader {
             throw UserError("{}: a block of the chat template has no {}", parts_[begin - 1].place,
                             *(ends.end() - 1));
         }
+        --depth_;
         return [all = std::move(all)](JinjaScope& scope, OriginText& out) {
             for (const Statement& statement : all) statement(scope, out);
         };
@@ -221,6 +231,7 @@ class BlockReader {
     Statement condition(JinjaReader& reader) {
         const JinjaExpression truth = expression_of(reader, true);
         ++next_;
+        go_deeper();
         const Statement body = statements_until({"elif", "else", "endif"});
         Statement otherwise = [](JinjaScope&, OriginText&) {};
         if (keyword(parts_[next_]) == "elif") {
@@ -230,6 +241,7 @@ class BlockReader {
         } else if (keyword(parts_[next_]) == "else") {
             otherwise = body_until("endif");
         }
+        --depth_;
         return [truth, body, otherwise](JinjaScope& scope, OriginText& out) {
             is_true(truth(scope)) ? body(scope, out) : otherwise(scope, out);
         };
@@ -289,6 +301,7 @@ class BlockReader {
 
     std::vector<SourcePart> parts_;
     size_t next_ = 0;
+    int depth_ = 0;
 };
 
 }  // namespace

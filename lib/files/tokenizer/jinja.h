@@ -1,6 +1,6 @@
 // Renders chat templates: the part of the language Jinja that they use, as transformers sets it up
-// (trim_blocks, lstrip_blocks). What is not supported is refused, with its line, when a rendering comes to
-// it, so the branches for tools of a template do no harm to conversations without tools.
+// (trim_blocks, lstrip_blocks). A rendering that comes to something else is refused with its line, so the
+// branches for tools of a template do no harm to conversations without tools.
 //
 // Each character of a rendering says where it comes from, so that the text of a message is told from the
 // template's own text, whatever the template does with it (trims it, cuts it, moves it into another message).

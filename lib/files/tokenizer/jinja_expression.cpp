@@ -24,7 +24,7 @@ std::string plain_key(const JinjaValue& key) {
     return bytes;
 }
 
-/// value[key]. What is not there is undefined.
+/// value[key], which is undefined if there is no such key.
 JinjaValue element(const JinjaValue& value, const JinjaValue& key, const std::string& place) {
     if (value.kind == ValueKind::Undefined || value.kind == ValueKind::None)
         throw UserError("{}: the chat template reads a part of a value that is not there", place);
@@ -48,7 +48,8 @@ struct SliceBounds {
 
 template <class Sequence>
 Sequence slice(const Sequence& whole, const SliceBounds& bounds) {
-    const int64_t size = std::ssize(whole), step = bounds.step.value_or(1);
+    const int64_t size = std::ssize(whole);
+    const int64_t step = std::clamp(bounds.step.value_or(1), -size - 1, size + 1);
     const auto place_of = [&](std::optional<int64_t> bound, int64_t absent) {
         if (!bound) return absent;
         const int64_t at = *bound < 0 ? *bound + size : *bound;
@@ -154,6 +155,7 @@ std::string JinjaReader::name() {
 }
 
 JinjaExpression JinjaReader::expression(bool with_condition) {
+    if (++depth_ > kMaxDepth || tokens_.size() > kMaxTokens) refuse("the expression is too long or too deep");
     JinjaExpression value = disjunction();
     while (with_condition && take("if")) {
         const JinjaExpression condition = disjunction();
@@ -162,6 +164,7 @@ JinjaExpression JinjaReader::expression(bool with_condition) {
             return is_true(condition(scope)) ? value(scope) : other(scope);
         };
     }
+    --depth_;
     return value;
 }
 

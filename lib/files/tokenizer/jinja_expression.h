@@ -21,7 +21,7 @@ struct JinjaScope {
 
 using JinjaExpression = std::function<JinjaValue(const JinjaScope&)>;
 
-/// What a filter, a test, a method or a function is applied to.
+/// The arguments of a filter, a method or a function.
 struct JinjaArguments {
     std::vector<JinjaValue> values;
     std::map<std::string, JinjaValue> named;
@@ -72,9 +72,13 @@ class JinjaReader {
     JinjaExpression filtered(JinjaExpression value);
     Call call();
 
+    static constexpr int kMaxDepth = 100;  // of parentheses; with kMaxTokens, so that the stack suffices
+    static constexpr size_t kMaxTokens = 2000;
+
     std::string place_;
     std::vector<Token> tokens_;
     size_t next_ = 0;
+    int depth_ = 0;
 };
 
 /// Whether `if` takes the value for true.

@@ -54,7 +54,7 @@ bool contains(const JinjaValue& whole, const JinjaValue& part, const std::string
     throw UserError("{}: the chat template looks for something in a value that contains nothing", place);
 }
 
-/// Which ends of a text a method strips.
+/// The ends of a text that a method strips.
 enum class Ends { Left, Right, Both };
 
 /// Without `set`, white space is stripped.
@@ -126,11 +126,16 @@ int64_t size_of(const JinjaValue& value, const std::string& place) {
     throw UserError("{}: the chat template asks for the length of a value without one", place);
 }
 
-/// Python's quotient and remainder, which round down.
-JinjaValue divided(const std::string& sign, int64_t left, int64_t right, const std::string& place) {
-    if (right == 0) throw UserError("{}: the chat template divides by 0", place);
-    const int64_t rest = (left % right + right) % right;
-    return sign == "%" ? rest : (left - rest) / right;
+/// Nothing for another operator, a number beyond 64 bits, and a divisor that is not positive. Quotients round
+/// down, as in Python.
+std::optional<int64_t> calculated(const std::string& sign, int64_t left, int64_t right) {
+    int64_t result = 0;
+    if (sign == "+" && !__builtin_add_overflow(left, right, &result)) return result;
+    if (sign == "-" && !__builtin_sub_overflow(left, right, &result)) return result;
+    if (sign == "*" && !__builtin_mul_overflow(left, right, &result)) return result;
+    if ((sign != "%" && sign != "//") || right <= 0) return std::nullopt;
+    const bool rounds_up = left % right < 0;
+    return sign == "%" ? left % right + (rounds_up ? right : 0) : left / right - rounds_up;
 }
 
 }  // namespace
@@ -226,14 +231,11 @@ JinjaValue operate(const std::string& sign, const JinjaValue& left, const JinjaV
     }
     if (left.kind == ValueKind::Int && right.kind == ValueKind::Int) {
         const int64_t one = left.number, other = right.number;
-        if (sign == "+") return one + other;
-        if (sign == "-") return one - other;
-        if (sign == "*") return one * other;
+        if (const auto number = calculated(sign, one, other)) return *number;
         if (sign == "<") return one < other;
         if (sign == ">") return one > other;
         if (sign == "<=") return one <= other;
         if (sign == ">=") return one >= other;
-        if (sign == "%" || sign == "//") return divided(sign, one, other, place);
     }
     refuse_unsupported(place, "the operator " + sign + " between these values, which Jinja may refuse too");
 }

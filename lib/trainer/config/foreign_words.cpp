@@ -216,14 +216,14 @@ constexpr ForeignWord kWords[] = {
     {"reset_attention_mask", kDocuments},
     {"reset_position_ids", kDocuments},
     {"sft", kMessages},
+    {"bf16", kPrecision},
+    {"fp16", "no run computes in float16; nearest: --training.mixed_precision_param bfloat16, the default"},
+    {"fp8_format", kFloat8},
     // TRL and Axolotl
     {"assistant_only_loss", kMessages},
     {"completion_only_loss", kMessages},
     {"roles_to_train", kMessages},
     {"train_on_inputs", kMessages},
-    {"bf16", kPrecision},
-    {"fp16", "no run computes in float16; nearest: --training.mixed_precision_param bfloat16, the default"},
-    {"fp8_format", kFloat8},
 };
 
 }  // namespace
