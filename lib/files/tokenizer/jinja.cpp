@@ -53,8 +53,11 @@ class SourceCutter {
         }
     }
 
-    std::string place(size_t at) const {
-        return fmt::format("{}:{}", name_, std::ranges::count(source_.substr(0, at), '\n') + 1);
+    /// REQUIRES: `at` does not descend.
+    std::string place(size_t at) {
+        line_ += std::ranges::count(source_.substr(counted_, at - counted_), '\n');
+        counted_ = at;
+        return fmt::format("{}:{}", name_, line_);
     }
 
     void add_text(size_t end) {
@@ -72,7 +75,7 @@ class SourceCutter {
     }
 
     /// Returns the place of the tag's closing mark; a string may contain the same characters.
-    size_t end_of_tag(size_t begin, std::string_view mark) const {
+    size_t end_of_tag(size_t begin, std::string_view mark) {
         char quote = 0;
         for (size_t at = begin + 2; at < source_.size(); ++at) {
             const char byte = source_[at];
@@ -110,7 +113,8 @@ class SourceCutter {
     std::string_view source_;
     const std::string& name_;
     std::vector<SourcePart> parts_;
-    size_t at_ = 0;
+    size_t at_ = 0, counted_ = 0;  // line_ is that of counted_
+    std::ptrdiff_t line_ = 1;
 };
 
 /// Reads an expression. One that cannot be read is refused when a rendering comes to it.
