@@ -68,26 +68,31 @@ bool has_experts(const ModelSpec& spec, int64_t layer) {
     return true;
 }
 
-/// 1 for the experts of each token's best groups, 0 for others.
-at::Tensor in_best_groups(const ops::Router& router, const at::Tensor& scores) {
+/// The choices of experts in all but each token's best groups become -infinity.
+at::Tensor in_best_groups(const ops::Router& router, const at::Tensor& choices) {
     const int64_t size = router.num_experts / router.num_groups;
     const at::Tensor of_groups =
-        std::get<0>(scores.unflatten(-1, {router.num_groups, size}).topk(std::min<int64_t>(size, 2), -1))
+        std::get<0>(choices.unflatten(-1, {router.num_groups, size}).topk(std::min<int64_t>(size, 2), -1))
             .sum(-1);
     const at::Tensor chosen = std::get<1>(of_groups.topk(router.top_groups, -1));
-    return at::zeros_like(of_groups).scatter(-1, chosen, 1).repeat_interleave(size, -1);
+    const at::Tensor is_best = at::zeros_like(of_groups).scatter(-1, chosen, 1).repeat_interleave(size, -1);
+    return choices.masked_fill(is_best == 0, -std::numeric_limits<double>::infinity());
+}
+
+PlainChoice choose(const ops::Router& router, const at::Tensor& logits, const at::Tensor& bias) {
+    const bool softmax = router.score == ops::Router::Score::Softmax;
+    const at::Tensor scores = softmax ? logits.softmax(-1) : 1 / (1 + (-logits).exp());
+    const at::Tensor choices = in_best_groups(router, bias.defined() ? scores + bias : scores);
+    const at::Tensor experts = std::get<1>(choices.topk(router.top_k, -1));
+    return {logits, scores, at::zeros_like(scores).scatter(-1, experts, 1)};
 }
 
 /// Computes all experts for all tokens, and weighs those that are not chosen with 0.
-at::Tensor experts(const ModelSpec& spec, const at::Tensor& x, const at::Tensor& matrix, const at::Tensor& w1,
-                   const at::Tensor& w2, const at::Tensor& w3) {
+at::Tensor experts(const ModelSpec& spec, const at::Tensor& x, const PlainChoice& choice,
+                   const at::Tensor& w1, const at::Tensor& w2, const at::Tensor& w3) {
     const ops::Router& router = spec.experts->router;
-    const int64_t count = matrix.size(0), hidden = w1.size(0) / count;
-    const at::Tensor logits = x.matmul(matrix.t());
-    const bool softmax = router.score == ops::Router::Score::Softmax;
-    const at::Tensor scores = softmax ? logits.softmax(-1) : 1 / (1 + (-logits).exp());
-    const at::Tensor chosen = std::get<1>((scores * in_best_groups(router, scores)).topk(router.top_k, -1));
-    at::Tensor shares = scores * at::zeros_like(scores).scatter(-1, chosen, 1);
+    const int64_t count = router.num_experts, hidden = w1.size(0) / count;
+    at::Tensor shares = choice.scores * choice.chosen;
     if (router.normalize) shares = shares / shares.sum(-1, /*keepdim=*/true);
     shares = shares * router.scale;
     at::Tensor y = at::zeros_like(x);
@@ -109,8 +114,8 @@ at::Tensor plain_embedding(const ModelSpec& spec, const at::Tensor& table, const
     return spec.scaled_embeddings ? x * static_cast<double>(std::sqrt(static_cast<float>(spec.dim))) : x;
 }
 
-at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64_t layer,
-                       const at::Tensor& x) {
+at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64_t layer, const at::Tensor& x,
+                       PlainChoices* choices) {
     const auto weight = [&](const std::string& name) {
         return weights.at("layers." + std::to_string(layer) + "." + name);
     };
@@ -138,7 +143,11 @@ at::Tensor plain_block(const ModelSpec& spec, const NamedTensors& weights, int64
 
     const at::Tensor m = norm_if(before, middle, after ? "ffn_pre_norm" : "ffn_norm");
     if (has_experts(spec, layer)) {
-        at::Tensor y = experts(spec, m, weight("moe.router.weight"), weight("moe.experts.w1.weight"),
+        const auto bias = weights.find("layers." + std::to_string(layer) + ".moe.router.bias");
+        const PlainChoice choice = choose(spec.experts->router, m.matmul(weight("moe.router.weight").t()),
+                                          bias == weights.end() ? at::Tensor() : bias->second);
+        if (choices != nullptr) choices->emplace(layer, choice);
+        at::Tensor y = experts(spec, m, choice, weight("moe.experts.w1.weight"),
                                weight("moe.experts.w2.weight"), weight("moe.experts.w3.weight"));
         if (spec.experts->shared_hidden_dim > 0) {
             const at::Tensor hidden = activated(spec, linear(m, "moe.shared_experts.w1", false)) *
@@ -161,11 +170,12 @@ at::Tensor plain_loss(const ModelSpec& spec, const NamedTensors& weights, const 
 }
 
 at::Tensor plain_model(const ModelSpec& spec, const NamedTensors& weights, const at::Tensor& tokens,
-                       const at::Tensor& targets) {
+                       const at::Tensor& targets, PlainChoices* choices) {
     const at::Tensor table = weights.at("tok_embeddings.weight");
     at::Tensor x =
         plain_embedding(spec, table, tokens.reshape(-1)).view({tokens.size(0), tokens.size(1), spec.dim});
-    for (int64_t layer = 0; layer < spec.num_layers; ++layer) x = plain_block(spec, weights, layer, x);
+    for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+        x = plain_block(spec, weights, layer, x, choices);
     return plain_loss(spec, weights, x, targets);
 }
 

@@ -1,5 +1,6 @@
-// The balancing of experts on one rank: the losses against their definition and their gradients, the rule of
-// the biases against a plain loop, and what is counted. random_layouts_test.cpp compares meshes.
+// The balancing of experts on one rank: losses of even loads, the rule of the biases against a plain loop,
+// and what is counted. balance_gradients_test.cpp compares losses and gradients with autograd,
+// random_layouts_test.cpp meshes with one rank.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -21,52 +22,12 @@ constexpr int64_t kExperts = 6, kTopK = 2;
 constexpr int64_t kTokens = TinyRun::kGlobalBatch * TinyRun::kSeqLen;
 
 /// Experts in layers 1 and 3 of five.
-TinyRunOptions sparse(const train::BalanceOptions& balance = {}, ops::Router::Score score = {}) {
+TinyRunOptions sparse(const train::BalanceOptions& balance) {
     TinyRunOptions options{.microbatch_size = 2, .balance = balance};
     options.spec = tiny_spec("qwen3");
     options.spec->experts = {
-        .router = {.num_experts = kExperts, .top_k = kTopK, .score = score}, .hidden_dim = 9, .period = 2};
+        .router = {.num_experts = kExperts, .top_k = kTopK}, .hidden_dim = 9, .period = 2};
     return options;
-}
-
-/// Moves all weights along `direction` by `step`.
-void move(TinyRun& run, const NamedTensors& direction, double step) {
-    for (const auto& parameter : run.trainer().model().parameters()) {
-        parameter->master().add_(direction.at(parameter->spec().name), step);
-        parameter->refresh_compute();
-    }
-}
-
-double objective(TinyRun& run) {
-    const train::StepTotals totals = run.forward_backward(0);
-    const train::StepResult result = run.trainer().step().update(totals, /*lr=*/0, {.loss = -1});
-    return result.loss + result.experts->sequence_loss.value_or(0) + result.experts->step_loss.value_or(0) +
-           result.experts->z_loss.value_or(0);
-}
-
-// The reported losses and the gradients are of one objective.
-TEST(ExpertBalance, GradientsAreThoseOfTheReportedLosses) {
-    using enum ops::Router::Score;
-    for (const auto score : {Softmax, Sigmoid}) {
-        TinyRun run(sparse({.sequence_loss = 1, .step_loss = 2, .z_loss = 3}, score), self());
-        RandomTensors random(3);
-        if (const at::Tensor loads = run.trainer().step().expert_loads(); loads.defined())
-            loads.copy_(random.normal(loads.sizes(), loads.scalar_type()).abs());
-        run.forward_backward(0);
-        const NamedTensors gradients = run.gradients();
-        NamedTensors direction;
-        double expected = 0;
-        for (const auto& [name, gradient] : gradients) {
-            const at::Tensor along = random.normal(gradient.sizes(), at::kDouble);
-            direction[name] = along;
-            expected += (gradient * along).sum().item<double>();
-        }
-        constexpr double kStep = 1e-7;
-        move(run, direction, kStep);
-        const double above = objective(run);
-        move(run, direction, -2 * kStep);
-        EXPECT_NEAR((above - objective(run)) / (2 * kStep) / expected, 1, 1e-5);
-    }
 }
 
 // With even loads, each layer's losses are their coefficients.
