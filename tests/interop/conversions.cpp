@@ -51,7 +51,10 @@ std::vector<std::byte> cut_out(const TensorInfo& tensor, const layout::Slab& sla
 }  // namespace
 
 model::ModelSpec tiny_spec(const std::string& name) {
-    model::ModelSpec spec{.name = name.starts_with("llama") ? "llama3" : name,
+    const bool is_glm = name.starts_with("glm4_moe");
+    model::ModelSpec spec{.name = name.starts_with("llama") ? "llama3"
+                                  : is_glm                  ? "glm4_moe"
+                                                            : name,
                           .vocab_size = 61,
                           .dim = 26,
                           .num_layers = 2,
@@ -70,9 +73,11 @@ model::ModelSpec tiny_spec(const std::string& name) {
         spec.qk_norm = model::QkNorm::Heads;
         spec.experts = {.router = {.num_experts = 3, .top_k = 1}, .hidden_dim = 7, .dense_layers = {0}};
     }
-    if (name == "glm4_moe") {
+    if (is_glm) {
         spec.rotary_dim = 6;
         spec.norm_eps = 1e-5;
+    }
+    if (name == "glm4_moe") {
         spec.experts = {.router = {.num_experts = 4,
                                    .top_k = 2,
                                    .score = ops::Router::Score::Sigmoid,

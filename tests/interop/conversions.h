@@ -12,10 +12,11 @@
 
 namespace argosy::interop {
 
-/// llama, llama_tied, qwen2 (tied), qwen3, phi3, mixtral, qwen3_moe, glm4_moe: sizes that divide nothing.
+/// llama, llama_tied, qwen2 (tied), qwen3, phi3, mixtral, qwen3_moe, glm4_moe, and glm4_moe_dense, all of
+/// whose layers are dense: sizes that divide nothing.
 model::ModelSpec tiny_spec(const std::string& name);
-inline const std::vector<std::string> kTinyModels = {"llama", "llama_tied", "qwen2",     "qwen3",
-                                                     "phi3",  "mixtral",    "qwen3_moe", "glm4_moe"};
+inline const std::vector<std::string> kTinyModels = {
+    "llama", "llama_tied", "qwen2", "qwen3", "phi3", "mixtral", "qwen3_moe", "glm4_moe", "glm4_moe_dense"};
 
 /// Bytes that depend on the name and are finite numbers in every type.
 std::vector<std::byte> tensor_bytes(const checkpoint::TensorInfo& tensor);

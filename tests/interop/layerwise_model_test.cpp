@@ -13,7 +13,10 @@
 #include "expect_error.h"
 #include "interop/convert.h"
 #include "interop/memory_source.h"
+#include "model/plain_model.h"
+#include "model/units.h"
 #include "observe/memory.h"
+#include "ops/cross_entropy.h"
 #include "ops/ops_context.h"
 #include "support/reference.h"
 #include "support/tensors.h"
@@ -213,6 +216,26 @@ TEST(LayerwiseModel, HoldsOneUnitAtATime) {
         }
         EXPECT_EQ(source.bytes_read(), source.num_bytes()) << "each weight is read once";
     }
+}
+
+// A GLM whose first_k_dense_replace is all of its layers.
+TEST(LayerwiseModel, ComputesAGlmWithoutExperts) {
+    const ops::OpsContext context(ops::Path::Plain);
+    model::ModelSpec spec = Reference("glm4_moe").spec();
+    spec.experts.reset();
+    MemorySource source(spec, 5);
+    constexpr int64_t kSequences = 2, kSeqLen = 12;
+    const at::Tensor tokens = at::arange(kSequences * kSeqLen).remainder(spec.vocab_size);
+    const model::Batch batch{tokens, tokens.flip(0), kSequences, kSeqLen};
+    model::NamedTensors weights;
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec))
+        weights[parameter.name] = source[parameter.name].to(at::kDouble);
+    const LayerwiseModel wide(source, spec, at::kDouble);
+    const auto sums = wide.softmax_sums({&batch, 1}, after_blocks(wide, {&batch, 1}));
+    const auto in_sequences = [&](const at::Tensor& x) { return x.view({kSequences, kSeqLen}); };
+    EXPECT_TRUE(close(ops::cross_entropy_sum(sums[0], batch.targets),
+                      model::plain_model(spec, weights, in_sequences(tokens), in_sequences(batch.targets)),
+                      1e-12));
 }
 
 /// Tensors without memory on a device that no other tensor can be combined with: this shows that the model
