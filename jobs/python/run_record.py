@@ -24,7 +24,7 @@ STALE_SECONDS, STALE_STEPS = 600, 20  # a run that shows no new step for longer 
 LOG_LINE = re.compile(r"(?:\s*(\d+): )?(?:(\d\d:\d\d:\d\d) ([A-Z]) (?:\[(\d+)\] )?|argosy: (\d\d:\d\d:\d\d) (?=warning)|"
                       r"pretrain: (?=error))(.*)")
 STEP_IN_LOG = re.compile(r"step +\d+/(\d+) ")
-MESH_IN_LOG = re.compile(r"parameters on (\d+) ranks? \(([a-z_]+ \d+(?: x [a-z_]+ \d+)*)\)")
+MESH_IN_LOG = re.compile(r"parameters on (\d+) ranks? \(([a-z_]+ \d+(?: x [a-z_]+ \d+)*(?:, ep \d+)?)\)")
 
 PAIR = re.compile(r"""\s*(\w+)\s*=((?:"(?:[^"\\]|\\.)*"|'[^']*'|[^"'#])*)""")  # key and value in TOML, without a comment
 
@@ -170,8 +170,7 @@ def read_logs(paths):
                 one["ranks"].append(int(rank))
             one.update(level="warning" if level == "W" or clock_of_script else "error", count=one["count"] + 1,
                        time=clock or clock_of_script or "", log=path.name, text=words[:MAX_WARNING_CHARACTERS])
-    shape = dict((axis, int(degree)) for axis, degree in
-                 (pair.split(" ") for pair in mesh[2].split(" x "))) if mesh else {}
+    shape = {axis: int(degree) for axis, degree in re.findall(r"([a-z_]+) (\d+)", mesh[2])} if mesh else {}
     return {"warnings": list(warnings.values()), "environment": environment, "mesh": shape,
             "ranks": int(mesh[1]) if mesh else None, "total": total, "done": done, "files": [str(path) for path in paths]}
 
@@ -218,7 +217,8 @@ def expanded(part):
 
 
 def mesh_of(run):
-    """The degrees by axis, the outermost first, the number of ranks, and the nodes; {} if nothing tells the ranks."""
+    """The degrees by axis, the outermost first, the number of ranks that divide experts, of all ranks, and the nodes; {} if
+    nothing tells the ranks."""
     starts = [job for job in run.jobs if job.get("event") == "start"]
     newest = run.newest_start()
     ranks = newest.get("ranks") or (starts[-1].get("ranks") if starts else run.log["ranks"])
@@ -230,11 +230,12 @@ def mesh_of(run):
         degrees = {axis: int(text) for axis, text in texts.items() if text.isdigit()}
         if texts["dp_shard"] == "-1":
             degrees["dp_shard"] = ranks // max(1, product(degrees.values()))
+    experts = degrees.get("ep", 1)
     degrees = {axis: degrees[axis] for axis in AXES if degrees.get(axis, 1) > 1}
     if product(degrees.values()) != ranks:
         degrees = {}
     products = ((run.preflight.get("speeds") or {}).get("products") or {}).get("tera_flops") or []
-    return {"ranks": ranks, "degrees": degrees, "nodes": node_names(starts[-1].get("nodes") if starts else ""),
+    return {"ranks": ranks, "degrees": degrees, "experts": experts, "nodes": node_names(starts[-1].get("nodes") if starts else ""),
             "tera_flops": products if len(products) == ranks and all(map(is_number, products)) else []}
 
 

@@ -137,7 +137,8 @@ function addMesh(parent, mesh) {
     if (!mesh.ranks) return;
     const degrees = Object.keys(mesh.degrees).length ? mesh.degrees : {rank: mesh.ranks};
     const names = [...Object.keys(degrees), ...(mesh.tera_flops.length ? [""] : [])];
-    const words = Object.entries(mesh.degrees).map(([axis, degree]) => `${axis} ${degree}`).join(" x ");
+    const experts = mesh.experts > 1 ? `, ep ${mesh.experts}` : "";
+    const words = Object.entries(mesh.degrees).map(([axis, degree]) => `${axis} ${degree}`).join(" x ") + experts;
     const button = (axis) => `<button type="button" data-axis="${axis}">${axis || "speed in the pre-flight"}</button>`;
     const section = document.createElement("section");
     section.className = "card";

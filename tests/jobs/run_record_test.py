@@ -38,6 +38,15 @@ class RunRecord(unittest.TestCase):
         write_lines(self.folder / "run/starts.jsonl", [{"first_step": 1, "ranks": 2}])
         self.assertEqual(run_record.read_run(self.folder / "run", "run").config, {"training.steps": "7"})
 
+    def test_mesh_of_a_log(self):
+        """A log tells the mesh where no start is recorded, also the ranks that divide experts."""
+        plain_run(self.folder / "run", 1)
+        log = self.folder / "own.log"
+        for words, experts in (("pp 2 x dp_shard 4, ep 4", 4), ("pp 2 x dp_shard 4", 1)):
+            log.write_text(f"07:05:33 I [0] qwen3_moe: 8.7e+05 parameters on 8 ranks ({words}), 4 sequences of 32 tokens per step\n")
+            mesh = run_record.mesh_of(run_record.read_run(self.folder / "run", "run", log))
+            self.assertEqual((mesh["ranks"], mesh["degrees"], mesh["experts"]), (8, {"pp": 2, "dp_shard": 4}, experts))
+
     def test_names_of_nodes(self):
         for text, expected in (("n[01-03,7],gpu4", "n01 n02 n03 n7 gpu4"), ("rack[1-2]n[1-2]", "rack1n1 rack1n2 rack2n1 rack2n2"),
                                ("a[1,2]b[08-09]c,d", "a1b08c a1b09c a2b08c a2b09c d"), (None, "")):
