@@ -373,11 +373,9 @@ std::vector<Section> make_schema() {
                  key("message_channels", &Comm::message_channels, at_least(0),
                      "The same for messages between stages or neighbours of a ring, such as 4."),
                  key("products_leave_channels", &Comm::products_leave_channels, any(),
-                     "While collectives or messages are under way, choose products for the SMs that their channels "
-                     "leave (untried)."),
+                     "Choose products for the SMs that channels under way leave (untried)."),
                  key("registered_memory", &Comm::registered_memory, any(),
-                     "Shards, gathered weights and their gradients in memory that NCCL 2.28 gathers with copy engines "
-                     "and adds in switches within a domain of NVLink (untried).")}),
+                     "Gather with copy engines and add in switches, in memory registered with NCCL 2.28 (untried).")}),
         section(
             "debug", &JobConfig::debug, "repeatable runs, finding faults",
             {key("seed", &Debug::seed, at_least(0),
