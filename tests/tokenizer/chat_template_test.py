@@ -323,7 +323,7 @@ class ChatTemplate(unittest.TestCase):
             "messages[0].content[::-1]", "messages[5:] | length", "messages[-1:1:-1] | length", "'a' in 'cab' and 'd' not in 'cab'", "'role' in messages[0]",
             "1 in [1, 2] and 3 not in (1, 2)", "messages[1].content | trim | length", "'xxaxx'.strip('x')", "'a,b,c'.split(',')[1:] | length",
             "'a,b,c'.split(',', 1)[1]", "'aXbXc'.replace('X', '--')", "'abc'.startswith('ab') ~ 'abc'.endswith('bc')", "messages is iterable and messages is not mapping",
-            "messages[0] is mapping and messages[0].content is string", "(1, 2) == (1, 2)", "[1] + [2] == [1, 2]", "1 < 2 and 2 <= 2 and not 3 > 4", "'\\u00e9\\n\\'\\\\'",
+            "messages[0] is mapping and messages[0].content is string", "(1, 2) == (1, 2)", "() == (1,)[1:]", "((((((1,),),),),),) | length", "[1] + [2] == [1, 2]", "1 < 2 and 2 <= 2 and not 3 > 4", "'\\u00e9\\n\\'\\\\'",
             "messages[0].get('role') ~ messages[0].get('no') ~ messages[0].get('no', 1)", "true and '' or 'b'", "5 is number", "true is true and 1 is not true",
             "{}", "'a' < 'b'", "messages[0] | tojson", "unknown(1)", "messages[0].content.upper()", "1 / 2", "1 +"]
         blocks = [
@@ -331,7 +331,7 @@ class ChatTemplate(unittest.TestCase):
             "{% set n = namespace(x=1) %}{% for m in messages %}{% set n.x = n.x + 1 %}{% set y = 1 %}{% endfor %}{{ n.x }}{{ y is defined }}",
             "{% if 0 %}a{% elif '' %}b{% elif 1 %}c{% else %}d{% endif %}", "  {%- if 1 %}\n  x \n  {% endif %}\n y", "a  {{- 1 -}}  b", "{# c #}\n\n  {# d -#}  \n x",
             "\n  {% set a %}x{{ 1 }}{% endset %}\n{{ a }}", "{% for m in nothing %}x{% endfor %}{{ \"}}\" }}{{ '%}' }}", "{%+ if 1 %} x{% endif +%}\n",
-            "{% for m in messages %}{{ loop.previtem.role }}{{ loop.nextitem is defined }}{{ loop.revindex0 }}{% endfor %}", "{% if messages %}{% generation %}x{% endgeneration %}{% endif %}"]
+            "text alone\n\n", "", "{{ 1 }} text\n  \n", "{% for m in messages %}{{ loop.previtem.role }}{{ loop.nextitem is defined }}{{ loop.revindex0 }}{% endfor %}", "{% if messages %}{% generation %}x{% endgeneration %}{% endif %}"]
         for template in ["{{ " + expression + " }}" for expression in expressions] + blocks:
             with self.subTest(template):
                 found = self.rendered(template, user)
@@ -357,6 +357,9 @@ class ChatTemplate(unittest.TestCase):
                     self.assertIn(reason, self.rendered(template))
                 except RuntimeError as error:  # of opening the template
                     self.assertIn(reason, str(error))
+        (self.folder / "chat_template.jinja").write_text("{{ messages[0].content }}<|im_end|>\ntext after it\n\n")
+        self.assertEqual(self.form.tokenizer.decode(encode(self.folder, [[{"role": "assistant", "content": "a"}]])[0]["ids"],
+                                                    skip_special_tokens=False), "a<|im_end|>\ntext after it\n")
         for end, reason in (("", "no special token"), ("<|im_endd|>", "no special token")):
             (self.folder / "chat_template.jinja").write_text("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}" + end + "{% endfor %}")
             self.assertIn(reason, encode(self.folder, [[{"role": "assistant", "content": "a"}]])[0]["error"])

@@ -210,7 +210,7 @@ TEST(Fuzz, ChatTemplate) {
     };
     fuzz(1500, valid, parts, read);
     for (const char* open : {"{{ (", "{% if 1 %}", "{{ not", "{{ -", "{{ [", "{{ a.b(", "{{ 1 if 1 else",
-                             "{% if 1 %}{% elif 1 %}"}) {
+                             "{% if 1 %}{% elif 1 %}", "{{ (1,"}) {
         std::string deep;
         for (int i = 0; i < 10'000; ++i) deep += open;
         EXPECT_THROW(read(deep), UserError);

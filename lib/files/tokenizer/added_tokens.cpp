@@ -13,14 +13,20 @@ size_t character_before(std::string_view text, size_t end) {
     return end;
 }
 
+// Shared by all searches, since a table takes a millisecond to make.
+const CodeTable& neighbors() {
+    static const CodeTable table(token_neighbor_set());
+    return table;
+}
+const CodeTable& spaces() {
+    static const CodeTable table(space_set());
+    return table;
+}
+
 }  // namespace
 
 AddedTokenSearch::AddedTokenSearch(std::vector<AddedToken> tokens)
-    : tokens_(std::move(tokens)),
-      nodes_(1),
-      may_begin_(256),
-      words_(token_neighbor_set()),
-      spaces_(space_set()) {
+    : tokens_(std::move(tokens)), nodes_(1), may_begin_(256) {
     for (size_t i = 0; i < tokens_.size(); ++i) {
         uint32_t node = 0;
         for (const char byte : tokens_[i].content) {
@@ -57,8 +63,8 @@ const AddedToken* AddedTokenSearch::longest_at(std::string_view text, size_t beg
 }
 
 bool AddedTokenSearch::is_beside_word(std::string_view text, size_t begin, size_t end) const {
-    return (begin != 0 && words_.contains_at(text.data() + character_before(text, begin))) ||
-           (end != text.size() && words_.contains_at(text.data() + end));
+    return (begin != 0 && neighbors().contains_at(text.data() + character_before(text, begin))) ||
+           (end != text.size() && neighbors().contains_at(text.data() + end));
 }
 
 /// A match that is no single word hides shorter tokens at its place, and the white space
@@ -82,10 +88,10 @@ void AddedTokenSearch::split(std::string_view text, std::vector<Part>& parts,
         if (token->single_word && is_beside_word(text, begin, end)) continue;
         if (token->lstrip) {
             begin = std::max(begin, done);
-            while (begin > done && spaces_.contains_at(text.data() + character_before(text, begin)))
+            while (begin > done && spaces().contains_at(text.data() + character_before(text, begin)))
                 begin = character_before(text, begin);
         }
-        if (token->rstrip) end = spaces_.skip(text.data() + end, text.data() + text.size()) - text.data();
+        if (token->rstrip) end = spaces().skip(text.data() + end, text.data() + text.size()) - text.data();
         if (begin >= end) continue;  // white space that the token before includes
         if (done < begin) parts.push_back({text.substr(done, begin - done), nullptr});
         parts.push_back({text.substr(begin, end - begin), token});

@@ -58,7 +58,6 @@ class AddedTokenSearch {
     std::vector<AddedToken> tokens_;
     std::vector<Node> nodes_;
     std::vector<bool> may_begin_;  // of each byte
-    CodeTable words_, spaces_;
 };
 
 }  // namespace argosy::tokenizer

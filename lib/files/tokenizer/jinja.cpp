@@ -37,6 +37,7 @@ class SourceCutter {
         while (at_ < source_.size()) {
             const size_t begin = next_tag();
             add_text(begin);
+            at_ = begin;
             if (begin < source_.size()) add_tag(begin);
         }
         return std::move(parts_);

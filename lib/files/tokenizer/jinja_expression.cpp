@@ -160,7 +160,7 @@ JinjaExpression JinjaReader::expression(bool with_condition) {
     while (with_condition && take("if")) {
         const JinjaExpression condition = disjunction();
         const JinjaExpression other = take("else") ? expression() : constant({});
-        value = [value, condition, other](const JinjaScope& scope) {
+        value = [value = std::move(value), condition, other](const JinjaScope& scope) {
             return is_true(condition(scope)) ? value(scope) : other(scope);
         };
     }
@@ -171,7 +171,7 @@ JinjaExpression JinjaReader::expression(bool with_condition) {
 JinjaExpression JinjaReader::disjunction() {
     JinjaExpression left = conjunction();
     while (take("or")) {
-        left = [left, right = conjunction()](const JinjaScope& scope) {
+        left = [left = std::move(left), right = conjunction()](const JinjaScope& scope) {
             const JinjaValue value = left(scope);
             return is_true(value) ? value : right(scope);
         };
@@ -182,7 +182,7 @@ JinjaExpression JinjaReader::disjunction() {
 JinjaExpression JinjaReader::conjunction() {
     JinjaExpression left = negation();
     while (take("and")) {
-        left = [left, right = negation()](const JinjaScope& scope) {
+        left = [left = std::move(left), right = negation()](const JinjaScope& scope) {
             const JinjaValue value = left(scope);
             return is_true(value) ? right(scope) : value;
         };
@@ -208,7 +208,8 @@ JinjaExpression JinjaReader::comparison() {
             return left;
         }
         if (num_compared > 0) refuse("a chain of comparisons is not supported");
-        left = [left, right = operations(0), sign, negated, place = place_](const JinjaScope& scope) {
+        left = [left = std::move(left), right = operations(0), sign, negated,
+                place = place_](const JinjaScope& scope) {
             const JinjaValue value = operate(sign, left(scope), right(scope), place);
             return negated ? JinjaValue(!is_true(value)) : value;
         };
@@ -224,8 +225,10 @@ JinjaExpression JinjaReader::operations(size_t level) {
         const auto& signs = kLevels[level];
         const auto sign = std::ranges::find_if(signs, [&](const char* one) { return take(one); });
         if (sign == signs.end()) return left;
-        left = [left, right = operations(level + 1), sign = std::string(*sign), place = place_](
-                   const JinjaScope& scope) { return operate(sign, left(scope), right(scope), place); };
+        left = [left = std::move(left), right = operations(level + 1), sign = std::string(*sign),
+                place = place_](const JinjaScope& scope) {
+            return operate(sign, left(scope), right(scope), place);
+        };
     }
 }
 
@@ -243,13 +246,13 @@ JinjaExpression JinjaReader::unary(bool with_filter) {
 
 JinjaExpression JinjaReader::primary() {
     if (take("(")) {
-        const size_t begin = next_;
+        if (take(")")) return constant(std::vector<JinjaValue>());
         JinjaExpression value = expression();
         if (take(")")) return value;
-        next_ = begin;
-        return list_until(")");
+        expect(",");
+        return list_until(")", {std::move(value)});
     }
-    if (take("[")) return list_until("]");
+    if (take("[")) return list_until("]", {});
     if (at_end()) refuse("a value is missing");
     const Token token = tokens_[next_++];
     if (token.kind == Kind::String) {
@@ -269,8 +272,8 @@ JinjaExpression JinjaReader::primary() {
     };
 }
 
-JinjaExpression JinjaReader::list_until(std::string_view end) {
-    std::vector<JinjaExpression> values;
+/// `values` are the first elements, which have been read.
+JinjaExpression JinjaReader::list_until(std::string_view end, std::vector<JinjaExpression> values) {
     while (!take(end)) {
         values.push_back(expression());
         if (!is_next(end)) expect(",");
@@ -289,11 +292,12 @@ JinjaExpression JinjaReader::postfix(JinjaExpression value) {
         } else if (take(".")) {
             const std::string member = name();
             if (is_next("(")) {
-                value = [value, member, arguments = call(), place = place_](const JinjaScope& scope) {
+                value = [value = std::move(value), member, arguments = call(),
+                         place = place_](const JinjaScope& scope) {
                     return call_method(value(scope), member, arguments.evaluate(scope), place);
                 };
             } else {
-                value = [value, key = JinjaValue(with_origin(member)), place = place_](
+                value = [value = std::move(value), key = JinjaValue(with_origin(member)), place = place_](
                             const JinjaScope& scope) { return element(value(scope), key, place); };
             }
         } else {
@@ -340,12 +344,13 @@ JinjaExpression JinjaReader::filtered(JinjaExpression value) {
         if (take("|")) {
             const std::string filter = name();
             const Call arguments = is_next("(") ? call() : Call();
-            value = [value, filter, arguments, place = place_](const JinjaScope& scope) {
+            value = [value = std::move(value), filter, arguments, place = place_](const JinjaScope& scope) {
                 return apply_filter(value(scope), filter, arguments.evaluate(scope), place);
             };
         } else if (take("is")) {
             const bool negated = take("not");
-            value = [value, negated, test = name(), place = place_](const JinjaScope& scope) {
+            value = [value = std::move(value), negated, test = name(),
+                     place = place_](const JinjaScope& scope) {
                 return JinjaValue(passes_test(value(scope), test, place) != negated);
             };
         } else {

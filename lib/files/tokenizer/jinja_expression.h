@@ -66,7 +66,7 @@ class JinjaReader {
     JinjaExpression operations(size_t level);
     JinjaExpression unary(bool with_filter = true);
     JinjaExpression primary();
-    JinjaExpression list_until(std::string_view end);
+    JinjaExpression list_until(std::string_view end, std::vector<JinjaExpression> values);
     JinjaExpression postfix(JinjaExpression value);
     JinjaExpression subscript(JinjaExpression value);
     JinjaExpression filtered(JinjaExpression value);
