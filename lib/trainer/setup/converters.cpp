@@ -71,7 +71,8 @@ SortedMatrices sort_matrices(const train::TrainerOptions& options, const layout:
                    named = parallel::recipes_of(unit, by_name, mesh);
         for (size_t i = 0; i < unit.size(); ++i) {
             const model::Parameter& each = unit[i];
-            const bool of_experts = !each.is_projection && !each.is_table && each.spec.shape.size() == 2;
+            const bool of_experts = !each.is_projection && (each.spec.kind == layout::ParameterKind::Matrix ||
+                                                            each.spec.kind == layout::ParameterKind::Router);
             if (!each.is_projection && !of_experts) continue;
             const std::string name = without_layer(parallel::layer_name(each));
             sorted.names.insert(parallel::layer_name(each));
