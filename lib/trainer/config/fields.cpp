@@ -118,8 +118,7 @@ std::vector<Section> make_schema() {
              key("shuffle", &Training::shuffle, any(),
                  "Random order of samples, another one in each epoch; false: the order of the file."),
              key("first_sample", &Training::first_sample, within(0, 1e10),
-                 "Samples to pass over, in the run's order and over all epochs, where a run begins without a "
-                 "place in the data; a run that resumes has one."),
+                 "Samples to pass over where a run begins without a place in the data; a resumed run has one."),
              key("attend_across_documents", &Training::attend_across_documents, any(),
                  "false: attention stays within a document, and positions begin again with each document."),
              key("count_document_starts", &Training::count_document_starts, any(),
@@ -288,8 +287,8 @@ std::vector<Section> make_schema() {
              key("exclude_from_loading", &Checkpoint::exclude_from_loading, any(),
                  "Parts to reset: optimizer (its states), dataloader (position), train_state (step, tokens)."),
              key("initial_load_path", &Checkpoint::initial_load_path, any(),
-                 "Start a new run from this run (its newest intact step), step, full file, Hugging Face folder, "
-                 "checkpoint of TorchTitan or folder of Meta."),
+                 "Start from a run (its newest intact step), step, full file, or folder of Hugging Face, "
+                 "TorchTitan, Meta."),
              key("initial_load_model_only", &Checkpoint::initial_load_model_only, any(),
                  "Load only weights from initial_load_path; false: load the whole state and continue at its "
                  "step."),
