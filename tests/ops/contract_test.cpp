@@ -15,9 +15,9 @@
 
 #include "gpu/device.h"
 #include "ops/attention.h"
-#include "ops/balance.h"
 #include "ops/cross_entropy.h"
 #include "ops/embedding.h"
+#include "ops/expert_scores.h"
 #include "ops/glu.h"
 #include "ops/grouped.h"
 #include "ops/matmul.h"

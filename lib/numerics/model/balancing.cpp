@@ -5,14 +5,13 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/special_entr.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "ops/balance.h"
 #include "ops/embedding.h"
+#include "ops/expert_scores.h"
 
 namespace argosy::model {
 namespace {
@@ -50,19 +49,20 @@ at::Tensor Balancing::add(const RoutedRows& rows, const at::Tensor& logits, cons
             sequence_loads = (counts.to(at::kDouble) / even).to(logits.scalar_type());
         }
     }
+    const at::Tensor of_layer = sums[rows.layer];
+    of_layer.narrow(0, 0, num_experts).add_(of_rank.to(at::kDouble));
     // 2. the shares of the scores [tokens, experts], and what follows from them
     const at::Tensor shares = ops::score_shares(own, router);
-    const auto sum = [](const at::Tensor& terms) { return terms.to(at::kDouble).sum(); };
-    std::vector<at::Tensor> found(kNumSums, at::zeros({}, own.options().dtype(at::kDouble)));
-    found[Entropy] = sum(at::special_entr(shares));
+    const auto add_sum = [&](Sum column, const at::Tensor& terms) {
+        of_layer[num_experts + column].add_(terms.to(at::kDouble).sum());
+    };
+    add_sum(Entropy, at::special_entr(shares));
     if (sequence_scale != 0) {
         const at::Tensor of_tokens = ops::embedding(sequence_loads, sequences_of(rows, own.options()), 0);
-        found[SequenceLoss] = sum(of_tokens * shares);
+        add_sum(SequenceLoss, of_tokens * shares);
     }
-    if (step_scale != 0) found[StepLoss] = sum(shares * loads[rows.layer]);
-    if (z_scale != 0) found[ZLoss] = sum(ops::log_sum_exp(own).square());
-    // 3. in place: the sums of all microbatches lie in the same memory
-    sums[rows.layer].add_(at::cat({of_rank.to(at::kDouble), at::stack(found)}));
+    if (step_scale != 0) add_sum(StepLoss, shares * loads[rows.layer]);
+    if (z_scale != 0) add_sum(ZLoss, ops::log_sum_exp(own).square());
     return sequence_loads;
 }
 

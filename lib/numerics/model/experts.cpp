@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "ops/balance.h"
 #include "ops/glu.h"
 #include "ops/grouped.h"
 #include "ops/matmul.h"

@@ -1,6 +1,7 @@
 #include "ops/routing.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/index.h>
@@ -14,6 +15,7 @@
 
 #include "base/error.h"
 #include "ops/embedding.h"
+#include "ops/expert_scores.h"
 #include "ops/kernel_calls.h"
 #include "ops/numerics.h"
 #include "ops/planned_gpu.h"
@@ -200,11 +202,7 @@ at::Tensor backward_in_loops(const at::Tensor& dweights, const at::Tensor& logit
     return dlogits;
 }
 
-// The same as compositions of LibTorch's operations, of which each has one order of its sums.
-
-at::Tensor scores_of(const at::Tensor& logits, const Router& router) {
-    return router.score == Router::Score::Softmax ? logits.softmax(1) : logits.sigmoid();
-}
+// The same as compositions of LibTorch's operations.
 
 /// The places of the `count` largest values of each row. topk() promises no order of equal values.
 at::Tensor largest_of(const at::Tensor& values, int64_t count) {
@@ -220,42 +218,32 @@ at::Tensor in_best_groups(const at::Tensor& choices, const Router& router) {
     return grouped.masked_fill(left.unsqueeze(2), -INFINITY).view(choices.sizes());
 }
 
-/// The scores of the chosen experts, and their sum.
-struct Chosen {
-    at::Tensor scores, sum;
-};
-Chosen chosen_of(const at::Tensor& scores, const at::Tensor& experts, const Router& router) {
+/// The routing of tokens to these experts [tokens, top_k], whose scores are among `scores`.
+Routing routing_to(const at::Tensor& experts, const at::Tensor& scores, const Router& router) {
     const at::Tensor chosen = scores.gather(1, experts);
-    if (!router.normalize) return {chosen, at::ones({1, 1}, chosen.options())};
-    const at::Tensor sum = chosen.sum(1, /*keepdim=*/true);
-    return {chosen, router.score == Router::Score::Sigmoid ? sum + kMinSigmoidSum : sum};
-}
-
-Routing plain_route(const at::Tensor& logits, const Router& router, const at::Tensor& bias) {
-    const at::Tensor scores = scores_of(logits, router);
-    at::Tensor choices = bias.defined() ? scores + bias : scores;
-    if (router.top_groups < router.num_groups) choices = in_best_groups(choices, router);
-    const at::Tensor experts = largest_of(choices, router.top_k);
-    const Chosen chosen = chosen_of(scores, experts, router);
     const at::Tensor order =
         std::get<1>(experts.reshape({-1}).sort(/*stable=*/true, /*dim=*/0, /*descending=*/false));
     at::Tensor goes_to = at::zeros(scores.sizes(), scores.options().dtype(at::kBool));
     goes_to.scatter_(1, experts, true);
     return {.experts = experts.to(at::kInt).contiguous(),
-            .weights = chosen.scores / chosen.sum * router.scale,
+            .weights = (router.normalize ? shares_of_sum(chosen, router) : chosen) * router.scale,
             .order = order.to(at::kInt),
             .counts = goes_to.sum(0)};
 }
 
+Routing plain_route(const at::Tensor& logits, const Router& router, const at::Tensor& bias) {
+    const at::Tensor scores = expert_scores(logits, router);
+    at::Tensor choices = bias.defined() ? scores + bias : scores;
+    if (router.top_groups < router.num_groups) choices = in_best_groups(choices, router);
+    return routing_to(largest_of(choices, router.top_k), scores, router);
+}
+
 at::Tensor plain_backward(const at::Tensor& dweights, const at::Tensor& logits, const at::Tensor& experts,
                           const Router& router) {
-    const at::Tensor scores = scores_of(logits, router), index = experts.to(at::kLong);
-    const auto [chosen, sum] = chosen_of(scores, index, router);
-    at::Tensor upper = dweights;
-    if (router.normalize) upper = upper - (dweights * chosen).sum(1, /*keepdim=*/true) / sum;
-    const at::Tensor dscores = at::zeros_like(scores).scatter(1, index, upper * router.scale / sum);
-    if (router.score == Router::Score::Sigmoid) return dscores * scores * (1 - scores);
-    return (dscores - (dscores * scores).sum(1, /*keepdim=*/true)) * scores;
+    const at::Tensor scores = expert_scores(logits, router), index = experts.to(at::kLong);
+    at::Tensor dchosen = dweights * router.scale;
+    if (router.normalize) dchosen = shares_of_sum_backward(dchosen, scores.gather(1, index), router);
+    return expert_scores_backward(at::zeros_like(scores).scatter(1, index, dchosen), scores, router);
 }
 
 /// The rows of the slots: the inverse of `order`.
@@ -318,6 +306,16 @@ Routing route(const at::Tensor& logits, const Router& router, const at::Tensor& 
     } else {
         routing = plain_route(logits, router, of_experts);
     }
+    note_pass({logits, routing.experts, routing.weights, routing.order});
+    return routing;
+}
+
+Routing route_in_turn(const at::Tensor& logits, const Router& router, int64_t first) {
+    check(logits, router);
+    const at::Tensor slots =
+        at::arange(first, first + logits.size(0) * router.top_k, logits.options().dtype(at::kLong));
+    const at::Tensor experts = slots.remainder(router.num_experts).view({-1, router.top_k});
+    Routing routing = routing_to(experts, expert_scores(logits, router), router);
     note_pass({logits, routing.experts, routing.weights, routing.order});
     return routing;
 }
