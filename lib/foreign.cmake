@@ -197,9 +197,9 @@ if(ARGOSY_CUDA)
     endforeach()
     file(STRINGS ${ARGOSY_NCCL_INCLUDE}/nccl.h nccl_version REGEX "define NCCL_VERSION_CODE")
     string(REGEX MATCH "[0-9]+" nccl_version "${nccl_version}")
-    if(NOT nccl_version GREATER_EQUAL 22600)
-        message(FATAL_ERROR "${ARGOSY_NCCL_INCLUDE}/nccl.h is not that of NCCL 2.26 or newer, which this program "
-                            "needs. Set NCCL_HOME to one, or ARGOSY_NCCL_INCLUDE and ARGOSY_NCCL_LIBRARY.")
+    if(NOT nccl_version GREATER_EQUAL 22800)
+        message(FATAL_ERROR "${ARGOSY_NCCL_INCLUDE}/nccl.h is not that of NCCL 2.28 or newer, with which this program "
+                            "compiles. Set NCCL_HOME to one, or ARGOSY_NCCL_INCLUDE and ARGOSY_NCCL_LIBRARY.")
     endif()
     target_include_directories(foreign_cuda SYSTEM INTERFACE ${ARGOSY_CUDART_INCLUDE})
     target_link_libraries(foreign_cuda INTERFACE ${ARGOSY_CUDART_LIBRARY})

@@ -163,6 +163,9 @@ TEST_F(OverNccl, ChannelsAreUnderWayFromSubmissionToWait) {
     EXPECT_EQ(limited->channels_under_way(), 0);
     Pending reduction = limited->submit({OpKind::AllReduce, sums, sums});
     EXPECT_EQ(limited->channels_under_way(), 16);
+    Pending same_lane = limited->submit({OpKind::AllReduce, gathered, gathered});
+    EXPECT_EQ(limited->channels_under_way(), 16) << "runs after the other one";
+    same_lane.wait();
     Pending gather = part->submit({OpKind::AllGather, gathered, mine});
     EXPECT_EQ(limited->channels_under_way(), 32) << "a group counts for the others of its ranks";
     const Op to_next{.kind = OpKind::Send, .in = mine, .peer = (rank_ + 1) % size_},

@@ -45,11 +45,16 @@ void start(const Op& op, const watch::Lane& lane, int peer) {
 class NcclCompletion : public Completion {
   public:
     NcclCompletion(std::shared_ptr<watch::GpuState> gpu, std::shared_ptr<cuda::StreamTimes> exposed,
-                   std::vector<cuda::PooledEvent> ends, int channels)
-        : gpu_(std::move(gpu)), exposed_(std::move(exposed)), ends_(std::move(ends)), channels_(channels) {
-        gpu_->channels_under_way += channels_;
+                   std::vector<cuda::PooledEvent> ends, std::vector<std::shared_ptr<watch::Lane>> lanes)
+        : gpu_(std::move(gpu)),
+          exposed_(std::move(exposed)),
+          ends_(std::move(ends)),
+          lanes_(std::move(lanes)) {
+        for (const auto& lane : lanes_) gpu_->submitted(*lane);
     }
-    ~NcclCompletion() override { gpu_->channels_under_way -= channels_; }
+    ~NcclCompletion() override {
+        for (const auto& lane : lanes_) gpu_->awaited(*lane);
+    }
 
     void wait() override {
         gpu_->run_unless_ending([this] { put_on_stream(); });
@@ -72,7 +77,7 @@ class NcclCompletion : public Completion {
     std::shared_ptr<watch::GpuState> gpu_;
     std::shared_ptr<cuda::StreamTimes> exposed_;
     std::vector<cuda::PooledEvent> ends_;
-    int channels_;
+    std::vector<std::shared_ptr<watch::Lane>> lanes_;
 };
 
 /// The result is computed on the current stream itself, so there is nothing to wait for.
@@ -183,6 +188,7 @@ at::Tensor NcclCommunicator::make_tensor(Collectives kind, at::IntArrayRef shape
         const bool reduces = kind == Collectives::Reductions;
         auto& segments = reduces ? registered_for_reductions_ : registered_for_others_;
         if (!segments) segments = std::make_shared<RegisteredSegments>(collective_lane(reduces));
+        if (segments->has_room(shape, options)) return segments->make(shape, options);
         const watch::HostWait wait(
             group_->watchdog().waits(),
             group_->awaited_making("registered memory over " + name(), name(), group_->members()),
@@ -281,11 +287,13 @@ Pending NcclCommunicator::submit(std::span<const Op> ops) {
     if (size() == 1) return copy_alone(ops);
     return group_->gpu()->run_unless_ending([&] {
         collect_exposed();
-        const std::vector<LaneOps> lanes = by_lane(ops);
-        int channels = 0;
-        for (const LaneOps& each : lanes) channels += each.lane->max_channels;
-        return Pending(std::make_unique<NcclCompletion>(group_->gpu(), exposed_, launch(lanes), channels),
-                       tensors_of(ops), nullptr);
+        const std::vector<LaneOps> by_lanes = by_lane(ops);
+        std::vector<std::shared_ptr<watch::Lane>> lanes;
+        for (const LaneOps& each : by_lanes) lanes.push_back(each.lane);
+        std::vector<cuda::PooledEvent> ends = launch(by_lanes);
+        return Pending(
+            std::make_unique<NcclCompletion>(group_->gpu(), exposed_, std::move(ends), std::move(lanes)),
+            tensors_of(ops), nullptr);
     });
 }
 

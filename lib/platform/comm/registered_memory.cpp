@@ -12,11 +12,20 @@ namespace argosy::comm {
 namespace {
 
 constexpr int64_t kSegmentBytes = int64_t{64} << 20;
-constexpr int64_t kAlignment = 512;  // LibTorch's own
+constexpr int64_t kLargeBytes = kSegmentBytes / 4;  // above, a tensor has a segment of its own
+constexpr int64_t kAlignment = 512;                 // LibTorch's own
 
-int64_t rounded_up(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+int64_t bytes_of(at::IntArrayRef shape, const at::TensorOptions& options) {
+    const int64_t bytes = c10::multiply_integers(shape) * static_cast<int64_t>(options.dtype().itemsize());
+    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
 
 }  // namespace
+
+bool RegisteredSegments::has_room(at::IntArrayRef shape, const at::TensorOptions& options) const {
+    const int64_t bytes = bytes_of(shape, options);
+    return free_.contains(bytes) || bytes <= rest_bytes_;
+}
 
 std::byte* RegisteredSegments::take(int64_t bytes) {
     if (const auto found = free_.find(bytes); found != free_.end()) return free_.extract(found).mapped();
@@ -26,29 +35,24 @@ std::byte* RegisteredSegments::take(int64_t bytes) {
     }
     if (cuda::StreamView(gpu::current_stream()).is_captured())
         throw RunError("internal error: {} bytes are registered while a graph is recorded", bytes);
-    std::byte* const begin =
-        segments_.emplace_back(lane_->communicator, std::max(bytes, kSegmentBytes)).data();
-    if (bytes < kSegmentBytes) {
-        next_ = begin + bytes;
-        rest_bytes_ = kSegmentBytes - bytes;
-    }
-    return begin;
+    const bool is_large = bytes > kLargeBytes;
+    const nccl::RegisteredMemory& segment =
+        segments_.emplace_back(lane_->communicator, is_large ? bytes : kSegmentBytes);
+    num_bytes_ += segment.num_bytes();
+    if (segment.registered() && lane_->copy_engines) lane_->channels = 0;
+    if (is_large) return segment.data();
+    next_ = segment.data() + bytes;
+    rest_bytes_ = kSegmentBytes - bytes;
+    return segment.data();
 }
 
 at::Tensor RegisteredSegments::make(at::IntArrayRef shape, const at::TensorOptions& options) {
-    const auto element_bytes = static_cast<int64_t>(options.dtype().itemsize());
-    const int64_t bytes = rounded_up(c10::multiply_integers(shape) * element_bytes);
+    const int64_t bytes = bytes_of(shape, options);
     std::byte* const part = take(bytes);
     const auto give_back = [self = shared_from_this(), part, bytes](void*) {
         self->free_.emplace(bytes, part);
     };
     return at::from_blob(part, shape, give_back, options);
-}
-
-int64_t RegisteredSegments::num_bytes() const {
-    int64_t sum = 0;
-    for (const nccl::RegisteredMemory& segment : segments_) sum += segment.num_bytes();
-    return sum;
 }
 
 bool RegisteredSegments::registered() const {

@@ -24,12 +24,13 @@ namespace argosy::watch {
 class Lane {
   public:
     /// Makes the communicator on this thread's device. COLLECTIVE over all ranks that have the id; waits for
-    /// them without a timeout. `rank` and `size` are numbers within the lane, the two after them as in
-    /// nccl::Comm.
-    Lane(const nccl::UniqueId& id, int size, int rank, int channel_limit, bool copy_engines,
+    /// them without a timeout. `rank` and `size` are numbers within the lane; `max_channels` and
+    /// `uses_copy_engines` are nccl::Comm's.
+    Lane(const nccl::UniqueId& id, int size, int rank, int max_channels, bool uses_copy_engines,
          std::shared_ptr<LaunchQueue> its_queue)
-        : max_channels(channel_limit),
-          communicator(id, size, rank, channel_limit, copy_engines),
+        : copy_engines(uses_copy_engines),
+          channels(max_channels),
+          communicator(id, size, rank, max_channels, uses_copy_engines),
           queue(std::move(its_queue)) {}
 
     /// Throws RunError if an earlier operation has failed, unless the lane is aborted. Any thread may call
@@ -40,7 +41,10 @@ class Lane {
     /// see nccl::Comm::abort(). Only the first call has an effect. Any thread may call this.
     std::future<void> abort();
 
-    const int max_channels;
+    const bool copy_engines;
+    // Only the thread that works on the GPU uses these two.
+    int channels;  // that an operation takes, by their limit; 0 with registered memory and copy engines
+    int num_submissions = 0;                          // not waited for
     const cuda::Stream stream{cuda::Priority::High};  // normal priority would queue behind a matmul's blocks
     nccl::Comm communicator;
     const std::shared_ptr<LaunchQueue> queue;
@@ -72,6 +76,14 @@ class GpuState {
     // Only the thread that works on the GPU uses these two.
     Made made;
     int channels_under_way = 0;  // Communicator::channels_under_way()
+
+    /// Operations were submitted to the lane, or waited for. A lane's operations run one after the other.
+    void submitted(Lane& lane) {
+        if (lane.num_submissions++ == 0) channels_under_way += lane.channels;
+    }
+    void awaited(Lane& lane) {
+        if (--lane.num_submissions == 0) channels_under_way -= lane.channels;
+    }
 
     /// The queues and lanes that still exist.
     std::vector<std::shared_ptr<LaunchQueue>> queues() const;

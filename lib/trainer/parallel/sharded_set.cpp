@@ -103,6 +103,11 @@ void ShardedSet::start_gradients(int64_t microbatch) {
     for (const Parameter& each : parameters_) gradients_.sums[each.number]->start_microbatch(microbatch);
 }
 
+/// A tensor without values that is reduced, or has what a reduction gives.
+at::Tensor ShardedSet::reduced_tensor(at::IntArrayRef shape, const at::TensorOptions& options) {
+    return group_.make_tensor(comm::Collectives::Reductions, shape, options);
+}
+
 /// Whether the buffer of whole gradients is in bf16.
 bool ShardedSet::rounds_unreduced() const {
     return reduce_after_ == ReduceAfter::Step && parameters_[0].parameter->gradient().rounding.has_value();
@@ -110,9 +115,9 @@ bool ShardedSet::rounds_unreduced() const {
 
 void ShardedSet::allocate_gradients() {
     const at::Tensor& sum = parameters_[0].parameter->gradient().sum;
-    gradient_buffer_ = group_.make_tensor(
-        comm::Collectives::Reductions, {layout_.num_elements()},
-        rounds_unreduced() ? sum.options() : sum.options().dtype(ops::accumulation_type(sum.scalar_type())));
+    const at::TensorOptions wide = sum.options().dtype(ops::accumulation_type(sum.scalar_type()));
+    gradient_buffer_ = rounds_unreduced() ? at::empty({layout_.num_elements()}, sum.options())
+                                          : reduced_tensor({layout_.num_elements()}, wide);
     for (size_t i = 0; i < parameters_.size(); ++i) {
         const ShardedParameter& parameter = *parameters_[i].parameter;
         const int64_t rows = parameter.local_shape()[0];
@@ -126,14 +131,19 @@ void ShardedSet::allocate_gradients() {
 
 void ShardedSet::reduce() {
     ARGOSY_CHECK(sharded() && gradient_buffer_.defined() && !reducing_.active());
-    const at::Tensor wide = ops::widened(gradient_buffer_);
+    const bool is_wide =
+        gradient_buffer_.scalar_type() == ops::accumulation_type(gradient_buffer_.scalar_type());
+    const at::Tensor wide =
+        is_wide ? gradient_buffer_
+                : reduced_tensor(gradient_buffer_.sizes(), gradient_buffer_.options().dtype(at::kFloat))
+                      .copy_(gradient_buffer_);
     std::vector<Op> ops;
     for (size_t i = 0; i < parameters_.size(); ++i) {
         ShardedParameter& parameter = *parameters_[i].parameter;
         ARGOSY_CHECK(!sums_[i].empty, "{} has no gradient to reduce", parameter.spec().name);
         model::GradientSum& gradient = parameter.gradient();
         const bool in_place = gradient.empty && !gradient.rounding;
-        reduced_.push_back(in_place ? gradient.sum : at::empty(gradient.sum.sizes(), wide.options()));
+        reduced_.push_back(in_place ? gradient.sum : reduced_tensor(gradient.sum.sizes(), wide.options()));
         ops.push_back({.kind = OpKind::ReduceScatter, .out = reduced_[i], .in = layout_.padded(wide, i)});
     }
     reducing_ = group_.submit(ops);

@@ -83,6 +83,7 @@ class ShardedSet {
     void allocate_gradients();
     ShardedParameter& tied_table();
     bool rounds_unreduced() const;
+    at::Tensor reduced_tensor(at::IntArrayRef shape, const at::TensorOptions& options);
 
     std::vector<Parameter> parameters_;
     comm::Communicator& group_;

@@ -109,7 +109,8 @@ void log_connections(const comm::Communicator& world) {
         "{} NCCL communicators took {} of GPU memory when they were made; after the first step {} of it are "
         "outside of tensors (CUDA, NCCL, libraries), and {} are free",
         made.number, observe::gibibytes_text(made.bytes),
-        observe::gibibytes_text(all_bytes - free_bytes - tensors->reserved_bytes),
+        observe::gibibytes_text(all_bytes - free_bytes - tensors->reserved_bytes - made.registered_bytes -
+                                made.refused_bytes),
         observe::gibibytes_text(free_bytes));
     if (made.registered_bytes + made.refused_bytes == 0) return;
     spdlog::info(

@@ -171,7 +171,13 @@ RegisteredMemory::RegisteredMemory(const Comm& comm, int64_t num_bytes)
             version_text(kMinVersionForRegistering), version_text());
     }
     void* memory = nullptr;
-    check(ncclMemAlloc(&memory, static_cast<size_t>(num_bytes)), "ncclMemAlloc");
+    if (ncclMemAlloc(&memory, static_cast<size_t>(num_bytes)) != ncclSuccess) {
+        throw RunError(
+            "NCCL found no {} bytes of GPU memory to register: {}; set comm.registered_memory = false, or "
+            "let the "
+            "model take less memory",
+            num_bytes, ncclGetLastError(nullptr));
+    }
     data_ = static_cast<std::byte*>(memory);
     try {
         check(ncclCommWindowRegister(comm.handle_.get(), memory, static_cast<size_t>(num_bytes), &window_,
