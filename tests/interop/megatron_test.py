@@ -129,7 +129,7 @@ class MegatronTest(unittest.TestCase):
         run = self.record("qwen2")
         (self.folder / "tokens.jsonl").write_text(json.dumps({"tokens": list(range(64))}) + "\n")
         subprocess.run([BIN / "prepare-data", "tokenize", "--input", self.folder / "tokens.jsonl", "--output",
-                        self.folder / "tokens.h5"], check=True, stderr=subprocess.DEVNULL)
+                        self.folder / "tokens.h5"], check=True, capture_output=True)
         code, output = self.pretrain(run, "refused", "--checkpoint.initial_load_model_only", "false")
         self.assertEqual(code, 2, output)
         self.assertIn("only the weights of a checkpoint of Megatron are read, not its optimizer's states", output)
