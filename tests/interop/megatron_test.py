@@ -1,5 +1,6 @@
 """Folders that megatron-core 0.16.1 wrote (megatron/README.md), as convert-checkpoint reads them: every weight is the
 reference's, rounded to bfloat16 as the recorded models are."""
+import argparse
 import array
 import json
 import os
@@ -55,12 +56,17 @@ class MegatronTest(unittest.TestCase):
         result = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
         return result.returncode, result.stderr
 
-    def assert_refused(self, source, *parts, assets=None):
-        code, message = self.convert(source, assets=assets)
-        self.assertEqual(code, 2, message)
+    def assert_refused(self, source, *parts, assets=None, code=2):
+        found, message = self.convert(source, assets=assets)
+        self.assertEqual(found, code, message)
         for part in parts:
             self.assertIn(part, message)
         self.assertFalse((self.folder / "out").exists())
+
+    def assert_read(self, source, assets):
+        code, message = self.convert(source, assets=assets)
+        self.assertEqual(code, 0, message)
+        shutil.rmtree(self.folder / "out")
 
     def changed_assets(self, case, **changes):
         folder = self.folder / "assets"
@@ -115,6 +121,54 @@ class MegatronTest(unittest.TestCase):
         self.assertEqual(code, 0, message)
         self.assertIn("the arguments of the run are not compared with the model", message)
         self.assertIn("MegatronTest", message)  # a path is data
+
+    def write_arguments(self, run, **arguments):
+        with zipfile.ZipFile(run / "iter_0000003" / "common.pt", "w") as file:
+            file.writestr("common/data.pkl", pickle.dumps({"args": argparse.Namespace(**arguments)}, 2))
+            file.writestr("common/version", "3")
+
+    def test_arguments_that_no_shape_shows_are_those_of_the_model(self):
+        run, assets = self.record("qwen2"), REFERENCE / "qwen2"
+        plain = {"position_embedding_type": "rope", "rotary_seq_len_interpolation_factor": None, "no_rope_freq": None,
+                 "window_size": None, "window_attn_skip_freq": None, "vocab_size": None,
+                 "make_vocab_size_divisible_by": 16, "tensor_model_parallel_size": 2}
+        for changes, part in (({"position_embedding_type": "none"}, "position_embedding_type: only rope"),
+                              ({"position_embedding_type": "yarn"}, "without YaRN"),
+                              ({"rotary_seq_len_interpolation_factor": 4}, "interpolation_factor is 4, and 1 in the model"),
+                              ({"no_rope_freq": 4}, "no_rope_freq: layers that do not rotate"),
+                              ({"no_rope_freq": [0, 1]}, "no_rope_freq: layers that do not rotate"),
+                              ({"window_size": (7, 0)}, "window_size: the model has no window"),
+                              ({"window_size": 8}, "window_size: the model has no window"),
+                              ({"vocab_size": 98}, "vocab_size is 98, and 97 in the model"),
+                              ({"tensor_model_parallel_size": 1}, "has 128 rows, 31 more than vocab_size of config.json")):
+            with self.subTest(changes=changes):
+                self.write_arguments(run, **plain | changes)
+                self.assert_refused(run, part, assets=assets)
+        self.write_arguments(run, **plain)
+        self.assert_read(run, assets)
+
+        run = self.record("llama")
+        assets = self.changed_assets("llama_tied", rope_scaling={"rope_type": "linear", "factor": 4.0})
+        self.write_arguments(run, **plain | {"tensor_model_parallel_size": 1})
+        self.assert_refused(run, "rotary_seq_len_interpolation_factor is 1, and 4 in the model", assets=assets)
+        self.write_arguments(run, **plain | {"rotary_seq_len_interpolation_factor": 4})
+        self.assert_read(run, assets)
+        assets = self.changed_assets("llama_tied", model_type="mistral", architectures=["MistralForCausalLM"],
+                                     attention_bias=None, mlp_bias=None, pretraining_tp=None, sliding_window=8)
+        self.write_arguments(run, **plain | {"window_size": (8, 0)})
+        self.assert_refused(run, "window_size: the model's window is (7, 0)", assets=assets)
+        self.write_arguments(run, **plain | {"window_size": (7, 0), "window_attn_skip_freq": 2})
+        self.assert_refused(run, "window_attn_skip_freq is 2, and 0 in the model", assets=assets)
+        self.write_arguments(run, **plain | {"window_size": (7, 0)})
+        self.assert_read(run, assets)
+
+    def test_damaged_arguments_are_refused(self):
+        run = self.record("qwen2")
+        common = run / "iter_0000003" / "common.pt"
+        sound = common.read_bytes()
+        for damaged in (b"", bytes(len(sound)), sound[:len(sound) // 2]):
+            common.write_bytes(damaged)
+            self.assert_refused(run, "common.pt is", assets=REFERENCE / "qwen2", code=3)
 
     def pretrain(self, start, dump, *more):
         words = {"training.dataset_path": self.folder / "tokens.h5", "job.dump_folder": self.folder / dump,

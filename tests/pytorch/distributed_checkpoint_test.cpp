@@ -14,6 +14,7 @@
 namespace argosy::pytorch {
 namespace {
 
+using namespace std::string_literals;
 namespace fs = std::filesystem;
 using checkpoint::TensorInfo;
 
@@ -43,6 +44,74 @@ TEST(DistributedCheckpoint, TorchsFolderIsRead) {
 TEST(DistributedCheckpoint, AFolderWithoutMetadataIsRefused) {
     const ScratchFolder folder;
     EXPECT_ERROR(DistributedCheckpoint{folder / "x"}, UserError, "x", ".metadata", "interrupted");
+}
+
+/// Repeats what a pickle has, without its begin and end.
+std::string repeated(const std::string& text, size_t count) {
+    std::string all;
+    while (count-- > 0) all += text;
+    return all;
+}
+
+constexpr size_t kMany = 4000;
+
+std::string text_pickle(const std::string& text) {
+    std::string bytes = "X";
+    for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(text.size() >> shift);
+    return bytes + text;
+}
+
+/// An object whose fields are given, as the memo's value `index`.
+std::string object_pickle(const std::string& name, const std::string& fields, char index) {
+    return "ctorch.distributed.checkpoint." + name + "\n)\x81}(" + fields + "ubq" + index + "0";
+}
+
+/// The metadata of an item, all of whose entries share one key and one value.
+std::string shared_entries(const std::string& name, const std::string& offset,
+                           const std::string& more_fields) {
+    const std::string entry =
+        object_pickle("metadata\nMetadataIndex",
+                      more_fields + text_pickle("fqn") + text_pickle(name) + text_pickle("offset") + offset,
+                      '1') +
+        object_pickle("filesystem\n_StorageInfo",
+                      text_pickle("relative_path") + text_pickle("__0_0.distcp") + text_pickle("offset") +
+                          "K\x01" + text_pickle("length") + "K\x01",
+                      '2');
+    return entry + "ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}(" +
+           text_pickle("state_dict_metadata") + "}" + text_pickle("storage_data") + "}(" +
+           repeated("h1h2", kMany) + "uub.";
+}
+
+/// The metadata of tensors that share one list of chunks.
+std::string shared_chunks() {
+    const std::string size = "K\x00\x85"s;
+    std::string bytes =
+        object_pickle("metadata\nChunkStorageMetadata",
+                      text_pickle("offsets") + size + text_pickle("sizes") + size, '1') +
+        object_pickle("metadata\nTensorProperties", text_pickle("dtype") + "ctorch\nfloat32\n", '2') +
+        object_pickle("metadata\nTensorStorageMetadata",
+                      text_pickle("properties") + "h2" + text_pickle("size") + size + text_pickle("chunks") +
+                          "](" + repeated("h1", kMany) + "e",
+                      '3');
+    bytes += "ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}(" +
+             text_pickle("state_dict_metadata") + "}(";
+    for (size_t i = 0; i < kMany; ++i) bytes += text_pickle(std::to_string(i)) + "h3";
+    return bytes + "u" + text_pickle("storage_data") + "}ub.";
+}
+
+TEST(DistributedCheckpoint, WhatManyEntriesShareIsNotReadAgainAndAgain) {
+    const std::string once = "K\x01\x85", fields = repeated("K\x01N", kMany);
+    const auto parse = [](const std::string& bytes) {
+        const std::string pickle = "\x80\x02" + bytes;
+        return parse_metadata(Pickle(std::as_bytes(std::span(pickle)), "F"), "F");
+    };
+    EXPECT_EQ(parse(shared_entries("w", once, "")).files.size(), 1U);
+    EXPECT_ERROR(parse(shared_entries("w", "(" + repeated("K\x01", kMany) + "t", "")), DamageError,
+                 "no torch.Size");
+    const char* fault = "its values refer to each other too often";
+    EXPECT_ERROR(parse(shared_entries("w", once, fields)), DamageError, "F", fault);
+    EXPECT_ERROR(parse(shared_entries(std::string(kMany, 'w'), once, "")), DamageError, "F", fault);
+    EXPECT_ERROR(parse(shared_chunks()), DamageError, "F", fault);
 }
 
 TEST(DistributedCheckpoint, WhatIsWrittenComesBack) {

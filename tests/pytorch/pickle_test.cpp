@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "base/error.h"
 #include "expect_error.h"
@@ -127,6 +128,32 @@ TEST(Pickle, SharedValuesTakeNoMemoryOfTheirOwn) {
         bytes += "0]\x94(h"s + static_cast<char>(level) + "h" + static_cast<char>(level) + "e";
     const Pickle pickle = read(bytes + ".");
     EXPECT_EQ(pickle.root().items().size(), 2U);
+}
+
+int64_t peak_memory_bytes() {
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    return int64_t{usage.ru_maxrss} * 1024;
+}
+
+TEST(Pickle, SharedArgumentsTakeNoMemoryOfTheirOwn) {
+    constexpr size_t kCount = 8000;
+    std::string bytes =
+        "\x80\x02" + "cpathlib\nPosixPath\nq\x01"s + "0(" + std::string(kCount, 'N') + "tq\x02" + "0(";
+    for (size_t call = 0; call < kCount; ++call) bytes += "h\x01h\x02R";
+    const int64_t before = peak_memory_bytes();
+    const Pickle pickle = read(bytes + "t.");
+    EXPECT_EQ(pickle.root().items().size(), kCount);
+    EXPECT_EQ(pickle.root().items().back().arguments().size(), kCount);
+    EXPECT_LT(peak_memory_bytes() - before, 100 << 20);  // copies would have 1 GB
+}
+
+TEST(Pickle, ATextIsNotEncodedAgainAndAgain) {
+    const std::string text(10000, 'a'), call = "h\x01h\x02R";
+    const std::string bytes = "\x80\x02" + "c_codecs\nencode\nq\x01"s + "0X\x10\x27\0\0"s + text +
+                              "X\x06\0\0\0latin1\x86q\x02"s + "0(";
+    EXPECT_EQ(*read(bytes + call + "t.").root().items()[0].bytes(), text);
+    EXPECT_ERROR(read(bytes + call + call + "t."), DamageError, "it encodes a text too often");
 }
 
 TEST(Pickle, TheWritersObjectsComeBack) {

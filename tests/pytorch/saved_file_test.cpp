@@ -113,6 +113,41 @@ TEST(SavedFile, ElementsOutsideTheStorageAreRefused) {
     EXPECT_ERROR(SavedFile(folder / "x.pth"), DamageError, "a storage of another size");
 }
 
+TEST(SavedFile, ATensorWithoutElementsMayBeginAnywhere) {
+    const ScratchFolder folder;
+    const auto value = [](const std::string& pickle) { return pickle.substr(2, pickle.size() - 3); };
+    const std::string pickle = "\x80\x02(" + value(tensor_pickle(6, 0, {6}, {1})) +
+                               value(tensor_pickle(6, int64_t{1} << 61, {0, 2}, {2, 1})) + "t.";
+    const std::vector<std::pair<std::string, std::string>> small = {{"a/data.pkl", pickle}};
+    const ZipFrame frame = frame_zip(small, LastEntry{"a/data/0", 24, 0});
+    write_file(folder / "x.pth", frame.head + std::string(24, '\0') + frame.tail);
+    const SavedFile file(folder / "x.pth");
+    ASSERT_EQ(file.tensors().size(), 2U);
+    EXPECT_EQ(file.tensors()[1], (checkpoint::TensorInfo{"1", ElementType::Float32, {0, 2}}));
+}
+
+TEST(SavedFile, ATensorOfTooManyDimsIsRefused) {
+    const ScratchFolder folder;
+    const std::vector<int64_t> dims(33, 1);
+    write_save(folder / "x.pth", tensor_pickle(1, 0, dims, dims));
+    EXPECT_ERROR(SavedFile(folder / "x.pth"), DamageError, "an offset, sizes and strides");
+}
+
+TEST(SavedFile, ATensorIsNotCopiedAgainAndAgain) {
+    const ScratchFolder folder;
+    std::string pickle = tensor_pickle(6, 0, {6}, {1});
+    pickle.back() = 'q';  // in place of the end
+    pickle += "c0(";
+    constexpr size_t kCount = 300;
+    for (size_t i = 0; i < kCount; ++i) pickle += "hc";
+    pickle += "tqd0(";
+    for (size_t i = 0; i < kCount; ++i) pickle += "hd";
+    const std::vector<std::pair<std::string, std::string>> small = {{"a/data.pkl", pickle + "t."}};
+    const ZipFrame frame = frame_zip(small, LastEntry{"a/data/0", 24, 0});
+    write_file(folder / "x.pth", frame.head + std::string(24, '\0') + frame.tail);
+    EXPECT_ERROR(SavedFile(folder / "x.pth"), UserError, "refer to each other too often");
+}
+
 TEST(Zip, EntriesBeyondFourGigabytesAreFound) {
     const ScratchFolder folder;
     const int64_t num_bytes = (int64_t{1} << 32) + 5;

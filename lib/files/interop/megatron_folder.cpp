@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -93,21 +95,33 @@ std::string sharded_backend(const fs::path& path) {
 }
 
 /// The arguments of the run, from common.pt or the object that has taken its place since July 2026. There are
-/// none if the folder has neither, or if they have classes beside the known ones.
+/// none if the folder has neither, or if they have classes beside the known ones. DamageError if the file is
+/// damaged.
 class MegatronArguments {
   public:
     explicit MegatronArguments(const DistributedCheckpoint& checkpoint) {
         const fs::path common = fs::path(checkpoint.place()) / kMegatronCommon;
+        if (is_there(common) && !pytorch::is_saved_file(common))
+            throw DamageError("{} is damaged: it does not begin as torch.save writes it. Copy it again",
+                              common.string());
         try {
             if (is_there(common)) own_.emplace(common, kMegatronClasses);
             const SavedFile* file = own_ ? &*own_ : checkpoint.object("common_state/shard_0_1");
             if (file) find_in(file->root());
+        } catch (const DamageError&) {
+            throw;
         } catch (const UserError& error) {
             spdlog::warn("{}: the arguments of the run are not compared with the model: {}",
                          checkpoint.place(), error.what());
         }
     }
     const Value* find(std::string_view name) const { return values_ ? values_->find(name) : nullptr; }
+    /// NaN for an argument that is missing or no number; `of_none` for None.
+    double number(std::string_view name, double of_none = std::nan("")) const {
+        const Value* value = find(name);
+        if (value && value->is_none()) return of_none;
+        return value ? value->number().value_or(std::nan("")) : std::nan("");
+    }
 
   private:
     void find_in(Value root) {
@@ -119,19 +133,34 @@ class MegatronArguments {
     std::optional<Value> values_;
 };
 
+/// The tokens before it to which a token attends, of the argument window_size, (before, after); none if it
+/// attends to all.
+std::optional<int64_t> window_of(const Value& argument) {
+    const std::span<const Value> sides = argument.items();
+    const auto before = sides.size() == 2 ? sides[0].integer() : std::nullopt;
+    if (argument.is_none() || before == -1) return std::nullopt;
+    return before.value_or(-2);
+}
+
 /// UserError if the run computed another model with weights of these shapes.
 void check_arguments(const MegatronArguments& arguments, const model::ModelSpec& spec,
                      const std::string& place) {
     std::vector<std::string> faults;
-    const auto check = [&](std::string_view name, double expected) {
+    const auto check = [&](std::string_view name, double expected, double of_none = std::nan("")) {
+        const double number = arguments.number(name, of_none);
+        if (std::abs(number - expected) > 1e-6 * std::abs(expected))
+            faults.push_back(fmt::format("{} is {:g}, and {:g} in the model", name, number, expected));
+    };
+    const auto refuse_if = [&](std::string_view name, const auto& is_refused, const std::string& why) {
         const Value* value = arguments.find(name);
-        const auto number = value ? value->number() : std::nullopt;
-        if (number && std::abs(*number - expected) > 1e-6 * std::abs(expected))
-            faults.push_back(fmt::format("{} is {:g}, and {:g} in the model", name, *number, expected));
+        if (value && is_refused(*value)) faults.push_back(fmt::format("{}: {}", name, why));
     };
     const auto refuse = [&](std::string_view name, bool refused, const char* why) {
-        const Value* value = arguments.find(name);
-        if (value && value->boolean() == refused) faults.push_back(fmt::format("{}: {}", name, why));
+        refuse_if(
+            name, [&](const Value& value) { return value.boolean() == refused; }, why);
+    };
+    const auto scales_by = [&](model::RopeScaling::Type type) {
+        return spec.rope_scaling && spec.rope_scaling->type == type;
     };
     check("num_attention_heads", static_cast<double>(spec.num_heads));
     check("kv_channels", static_cast<double>(spec.head_dim));
@@ -141,9 +170,25 @@ void check_arguments(const MegatronArguments& arguments, const model::ModelSpec&
     check("layernorm_epsilon", spec.norm_eps);
     refuse("rotary_interleaved", true, "the elements of rotary pairs are neighbours, which is not read");
     refuse("swiglu", false, "the MLP has no gate");
-    const bool scales = spec.rope_scaling && spec.rope_scaling->type == model::RopeScaling::Type::Llama3;
+    const bool scales = scales_by(model::RopeScaling::Type::Llama3),
+               divides = scales_by(model::RopeScaling::Type::Linear);
     refuse("use_rope_scaling", !scales, "the model scales its rotary frequencies in another way");
     if (scales) check("rope_scaling_factor", spec.rope_scaling->factor);
+    check("rotary_seq_len_interpolation_factor", divides ? spec.rope_scaling->factor : 1, 1);
+    const auto rotates = [&](const Value& type) {
+        return type.text() && *type.text() == "rope" && !scales_by(model::RopeScaling::Type::Yarn);
+    };
+    refuse_if("position_embedding_type", std::not_fn(rotates), "only rope, without YaRN, is read");
+    refuse_if(
+        "no_rope_freq", [](const Value& layers) { return !layers.is_none() && layers.integer() != 0; },
+        "layers that do not rotate are not read");
+    const auto before = spec.sliding_window ? std::optional(*spec.sliding_window - 1) : std::nullopt;
+    refuse_if(
+        "window_size", [&](const Value& window) { return window_of(window) != before; },
+        before ? fmt::format("the model's window is ({}, 0)", *before) : "the model has no window");
+    if (spec.sliding_window) check("window_attn_skip_freq", static_cast<double>(spec.full_layer_period), 0);
+    if (arguments.number("vocab_size") > static_cast<double>(spec.vocab_size))
+        check("vocab_size", static_cast<double>(spec.vocab_size));
     refuse("apply_layernorm_1p", true, "norms multiply by 1 + w, which is not read");
     if (faults.empty()) return;
     throw UserError(
@@ -190,12 +235,15 @@ ModelSource open_megatron(const fs::path& folder, const OpenOptions& options) {
             folder.string());
     }
     auto checkpoint = std::make_unique<DistributedCheckpoint>(folder, kMegatronClasses);
-    check_arguments(MegatronArguments(*checkpoint), source.spec, folder.string());
+    const MegatronArguments arguments(*checkpoint);
+    check_arguments(arguments, source.spec, folder.string());
+    const double multiple =
+        arguments.number("make_vocab_size_divisible_by") * arguments.number("tensor_model_parallel_size");
     source.weights_alone =
         "only the weights of a checkpoint of Megatron are read, not its optimizer's states, its step and "
         "its schedule";
     spdlog::info("{}: {}", folder.string(), source.weights_alone);
-    source.tensors = with_megatron_names(std::move(checkpoint), source.spec);
+    source.tensors = with_megatron_names(std::move(checkpoint), source.spec, multiple);
     return source;
 }
 

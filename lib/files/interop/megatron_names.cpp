@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <set>
 #include <string>
 #include <string_view>
@@ -77,7 +78,8 @@ bool is_megatron_state(const std::string& name) {
 
 class MegatronMap {
   public:
-    MegatronMap(const model::ModelSpec& spec, const TensorSource& source) : spec_(spec), source_(source) {
+    MegatronMap(const model::ModelSpec& spec, const TensorSource& source, double vocabulary_multiple)
+        : spec_(spec), source_(source), vocabulary_multiple_(vocabulary_multiple) {
         for (const TensorInfo& tensor : source.tensors()) {
             if (!tensor.name.ends_with(kMegatronTable) || is_megatron_state(tensor.name)) continue;
             prefix_ = tensor.name.substr(0, tensor.name.size() - kMegatronTable.size());
@@ -92,11 +94,13 @@ class MegatronMap {
   private:
     const TensorInfo* find(const std::string& name) const { return source_.find(prefix_ + name); }
     std::string tensor_name(const std::string& layer, const MegatronName& names, std::string_view end) const;
+    void note_padding(const TensorInfo& table, int64_t num_rows) const;
     void add_pieces(MappedTensor ours, const std::string& theirs, const FusedRows& rows,
                     const std::string& layer);
 
     const model::ModelSpec& spec_;
     const TensorSource& source_;
+    double vocabulary_multiple_;
     std::string prefix_;  // of all weights: "module." in NeMo's folders
     bool is_stacked_ = false;
     TensorMap map_;
@@ -114,6 +118,20 @@ std::string MegatronMap::tensor_name(const std::string& layer, const MegatronNam
         if (!theirs.empty() && find(name)) return name;
     }
     return fmt::format("{}{}{}", prefix, names.theirs[0], end);
+}
+
+/// Logs the rows that are left out; UserError if there are more than the run has padded.
+void MegatronMap::note_padding(const TensorInfo& table, int64_t num_rows) const {
+    const int64_t more = table.shape[0] - num_rows;
+    if (static_cast<double>(more) >= vocabulary_multiple_) {
+        throw UserError(
+            "{}: {} has {} rows, {} more than vocab_size of config.json, but the run padded its vocabulary "
+            "to a multiple of {:g}. Give the config.json of the run's model, or one whose vocab_size is {}",
+            source_.place(), table.name, table.shape[0], more, vocabulary_multiple_, table.shape[0]);
+    }
+    spdlog::log(std::isnan(vocabulary_multiple_) ? spdlog::level::warn : spdlog::level::info,
+                "{}: the last {} of {} rows of {} pad the vocabulary, and are left out", source_.place(),
+                more, table.shape[0], table.name);
 }
 
 void MegatronMap::add(const layout::ParamSpec& parameter) {
@@ -137,9 +155,8 @@ void MegatronMap::add(const layout::ParamSpec& parameter) {
         const bool is_vocabulary = name == kMegatronTable || name == kMegatronHead;
         const TensorInfo* theirs = is_vocabulary ? find(name) : nullptr;
         if (theirs && !theirs->shape.empty() && theirs->shape[0] > rows.size) {
+            note_padding(*theirs, rows.num);
             rows.size = theirs->shape[0];
-            spdlog::info("{}: the last {} of {} rows of {} pad the vocabulary, and are left out",
-                         source_.place(), rows.size - rows.num, rows.size, theirs->name);
         }
         return add_pieces({kModelPrefix + parameter.name, parameter.shape, {}}, prefix_ + name, rows, layer);
     }
@@ -173,8 +190,8 @@ void MegatronMap::add_pieces(MappedTensor ours, const std::string& theirs, const
 }  // namespace
 
 std::unique_ptr<TensorSource> with_megatron_names(std::unique_ptr<TensorSource> tensors,
-                                                  const model::ModelSpec& spec) {
-    MegatronMap names(spec, *tensors);
+                                                  const model::ModelSpec& spec, double vocabulary_multiple) {
+    MegatronMap names(spec, *tensors, vocabulary_multiple);
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) names.add(parameter);
     TensorMap map = names.take();
     TensorsByName there = by_name(*tensors);

@@ -15,8 +15,10 @@ namespace argosy::interop {
 /// The tensors of a folder under a checkpoint's names ("model/..."). UserError, listing the tensors, if
 /// weights are missing, unexpected, or of other shapes than the model's, or if Megatron has no such layers.
 /// States of the optimizer are ignored, and a tied model's output_layer.weight that equals the embedding's
-/// table.
+/// table. Rows beyond the model's vocabulary are left out: padding to a multiple of `vocabulary_multiple`,
+/// or, if that is NaN, any number of them, with a warning.
 std::unique_ptr<checkpoint::TensorSource> with_megatron_names(
-    std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec);
+    std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec,
+    double vocabulary_multiple);
 
 }  // namespace argosy::interop

@@ -66,6 +66,8 @@ Rebuild rebuild_of(Value value) {
     return rebuilds ? rebuild : Rebuild{};
 }
 
+bool is_empty(const StoredTensor& tensor) { return std::ranges::find(tensor.shape, 0) != tensor.shape.end(); }
+
 /// Whether the elements lie within `num_elements` of a storage, and can be counted.
 bool fits(const StoredTensor& tensor, int64_t first, int64_t num_elements) {
     int64_t count = 1, last = first;
@@ -73,7 +75,7 @@ bool fits(const StoredTensor& tensor, int64_t first, int64_t num_elements) {
         if (size > kMaxElements / count) return false;
         count *= std::max<int64_t>(size, 1);
     }
-    if (std::ranges::find(tensor.shape, 0) != tensor.shape.end()) return true;
+    if (is_empty(tensor)) return true;
     for (size_t dim = 0; dim < tensor.shape.size(); ++dim) {
         const int64_t more = tensor.shape[dim] - 1, stride = tensor.strides[dim];
         if (last >= num_elements || (stride > 0 && more > (num_elements - 1 - last) / stride)) return false;
@@ -164,7 +166,8 @@ std::optional<StoredTensor> Archive::tensor_of(Value value) const {
         fail("a storage of another size");
     if (!fits(tensor, *first, entry->second.num_bytes / type->num_bytes))
         fail("elements outside its storage");
-    tensor.at = entry->second.at + *first * type->num_bytes;
+    // A slice without elements may begin anywhere.
+    tensor.at = entry->second.at + (is_empty(tensor) ? 0 : *first * type->num_bytes);
     return tensor;
 }
 

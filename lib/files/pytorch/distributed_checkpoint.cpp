@@ -71,7 +71,7 @@ struct DistributedCheckpoint::Contents {
         : folder(path),
           place(path.string()),
           more_classes(classes),
-          metadata(parse_metadata(read_metadata(path, classes).root(), (path / kMetadataName).string())) {
+          metadata(parse_metadata(read_metadata(path, classes), (path / kMetadataName).string())) {
         check_files();
         std::ranges::stable_sort(metadata.tensors, {}, [&](const ChunkedTensor& tensor) {
             if (tensor.chunks.empty()) return std::pair(std::string(), int64_t{0});

@@ -20,7 +20,8 @@ using Numbers = std::vector<int64_t>;
 
 class MetadataReader {
   public:
-    explicit MetadataReader(const std::string& place) : place_(place) {}
+    MetadataReader(const Pickle& pickle, const std::string& place)
+        : place_(place), parts_left_((1 << 20) + 16 * pickle.num_bytes()) {}
 
     DistributedMetadata read(Value root) {
         const Value listed = field(root, "state_dict_metadata", "the metadata");
@@ -28,7 +29,7 @@ class MetadataReader {
         if (listed.kind() != Value::Kind::Dict) fail("the metadata", "state_dict_metadata is no dict");
         std::set<std::string> names;
         for (const Value::Entry& entry : listed.entries()) {
-            const std::string* name = entry.key.text();
+            const std::string* name = text(entry.key);
             if (!name) fail("the metadata", fmt::format("{} is no key of an item", entry.key.shown()));
             if (!names.insert(*name).second) fail("item " + shown(*name), "it is listed twice");
             if (entry.value.class_name().ends_with(".BytesStorageMetadata")) {
@@ -51,13 +52,31 @@ class MetadataReader {
         throw DamageError("{} is damaged: {}: {}. Copy it again, or use another step", place_, what, fault);
     }
 
-    Value field(Value object, const char* name, const std::string& what) const {
-        const Value* found = object.kind() == Value::Kind::Object ? object.find(name) : nullptr;
+    /// Keeps time and memory in proportion to the pickle, though many places may share a value.
+    void spend(size_t num_parts) {
+        if (num_parts >= parts_left_) fail("the metadata", "its values refer to each other too often");
+        parts_left_ -= num_parts;
+    }
+
+    const Value* find(Value object, const char* name) {
+        if (object.kind() != Value::Kind::Object) return nullptr;
+        spend(object.state().entries().size());
+        return object.find(name);
+    }
+
+    const std::string* text(Value value) {
+        if (value.text()) spend(value.text()->size());
+        return value.text();
+    }
+
+    Value field(Value object, const char* name, const std::string& what) {
+        const Value* found = find(object, name);
         if (!found) fail(what, fmt::format("{} has no {}", object.shown(), name));
         return *found;
     }
 
-    Numbers numbers(Value tuple, const std::string& what) const {
+    Numbers numbers(Value tuple, const std::string& what) {
+        spend(tuple.items().size());
         if (const std::optional<Numbers> found = tuple.sizes()) return *found;
         fail(what, fmt::format("{} is no torch.Size", tuple.shown()));
     }
@@ -66,25 +85,26 @@ class MetadataReader {
     void read_items(Value listed) {
         if (listed.kind() != Value::Kind::Dict) fail("the metadata", "storage_data is no dict");
         for (const Value::Entry& entry : listed.entries()) {
-            const Value name = field(entry.key, "fqn", "storage_data");
-            if (!name.text()) fail("storage_data", fmt::format("{} is no key of an item", name.shown()));
-            const std::string what = "item " + shown(*name.text());
-            const Value* offset = entry.key.find("offset");
+            const Value key = field(entry.key, "fqn", "storage_data");
+            const std::string* name = text(key);
+            if (!name) fail("storage_data", fmt::format("{} is no key of an item", key.shown()));
+            const std::string what = "item " + shown(*name);
+            const Value* offset = find(entry.key, "offset");
             Located located;
             if (offset && !offset->is_none()) located.offset = numbers(*offset, what);
             located.item = stored_item(entry.value, what);
-            items_[*name.text()].push_back(std::move(located));
+            items_[*name].push_back(std::move(located));
         }
         for (auto& [name, list] : items_) std::ranges::sort(list, {}, &Located::offset);
     }
 
     StoredItem stored_item(Value info, const std::string& what) {
-        const Value path = field(info, "relative_path", what);
+        const std::string* path = text(field(info, "relative_path", what));
         const std::optional<int64_t> offset = field(info, "offset", what).integer(),
                                      length = field(info, "length", what).integer();
-        if (!path.text() || !offset || !length || *offset < 0 || *length < 0)
+        if (!path || !offset || !length || *offset < 0 || *length < 0)
             fail(what, "its file, offset or length is invalid");
-        const Value* transforms = info.find("transform_descriptors");
+        const Value* transforms = find(info, "transform_descriptors");
         const bool is_plain = !transforms || transforms->is_none() ||
                               (transforms->kind() == Value::Kind::List && transforms->items().empty());
         if (!is_plain) {
@@ -94,10 +114,10 @@ class MetadataReader {
                 place_, what,
                 transforms->items().empty() ? transforms->shown() : transforms->items().front().shown());
         }
-        const auto [known, is_new] = files_.emplace(*path.text(), result_.files.size());
+        const auto [known, is_new] = files_.emplace(*path, result_.files.size());
         if (is_new) {
-            checkpoint::check_file_name(*path.text(), place_);
-            result_.files.push_back(*path.text());
+            checkpoint::check_file_name(*path, place_);
+            result_.files.push_back(*path);
         }
         return {known->second, *offset, *length};
     }
@@ -110,12 +130,12 @@ class MetadataReader {
         fail("item " + shown(name), fmt::format("storage_data has no place of {}", offset));
     }
 
-    ChunkedTensor tensor_of(const std::string& name, Value listed) const {
+    ChunkedTensor tensor_of(const std::string& name, Value listed) {
         const std::string what = "tensor " + shown(name);
         ChunkedTensor tensor{
             .name = name, .type_name = {}, .shape = numbers(field(listed, "size", what), what), .chunks = {}};
         const Value properties = field(listed, "properties", what);
-        const Value* type = properties.find("dtype");
+        const Value* type = find(properties, "dtype");
         const std::span<const Value> state = properties.state().items();
         if (!type && !state.empty()) type = &state.front();
         if (type) tensor.type_name = type->class_name();
@@ -143,6 +163,7 @@ class MetadataReader {
     }
 
     const std::string& place_;
+    size_t parts_left_;
     DistributedMetadata result_;
     std::unordered_map<std::string, size_t> files_;
     std::unordered_map<std::string, std::vector<Located>> items_;
@@ -173,8 +194,8 @@ size_t sweep_dim(const ChunkedTensor& tensor) {
 
 }  // namespace
 
-DistributedMetadata parse_metadata(Value root, const std::string& place) {
-    return MetadataReader(place).read(root);
+DistributedMetadata parse_metadata(const Pickle& pickle, const std::string& place) {
+    return MetadataReader(pickle, place).read(pickle.root());
 }
 
 void check_chunks(const ChunkedTensor& tensor, const std::string& place) {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "layout/slab.h"
-#include "pytorch/value.h"
+#include "pytorch/pickle_reader.h"
 
 namespace argosy::pytorch {
 
@@ -37,7 +37,7 @@ struct DistributedMetadata {
 /// The input is not trusted. DamageError, beginning with `place`, if an entry lacks what it must have, or if
 /// a tensor's chunks do not cover it exactly; UserError for items that are compressed or otherwise
 /// transformed.
-DistributedMetadata parse_metadata(Value root, const std::string& place);
+DistributedMetadata parse_metadata(const Pickle& pickle, const std::string& place);
 
 /// DamageError unless the chunks lie inside the tensor, do not overlap, and have all of its elements.
 void check_chunks(const ChunkedTensor& tensor, const std::string& place);

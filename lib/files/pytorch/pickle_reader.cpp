@@ -278,7 +278,7 @@ class PickleReader {
                 const std::vector<Value> call = pop_count(2);
                 if (call[0].kind_ != Kind::Class || call[1].kind_ != Kind::Tuple)
                     fail("what is called is no class, or its arguments are no tuple");
-                return push(called(call[0], call[1].items()));
+                return push(called(call[0], call[1]));
             }
             case 'b': {
                 const Value state = pop();
@@ -312,8 +312,9 @@ class PickleReader {
         return text_value(Kind::Class, std::move(name));
     }
 
-    Value called(Value callee, std::span<const Value> arguments) {
+    Value called(Value callee, Value tuple) {
         const std::string& name = *callee.text_;
+        const std::span<const Value> arguments = tuple.items();
         if (name == "torch.Size") {
             if (arguments.size() != 1 || arguments[0].kind_ != Kind::Tuple) fail("torch.Size has no tuple");
             return arguments[0];
@@ -325,7 +326,7 @@ class PickleReader {
         }
         if (name == "__builtin__.bytes" && arguments.empty()) return text_value(Kind::Bytes, {});
         if (name == "_codecs.encode") return encoded(arguments);
-        const Value value = container(Kind::Object, arguments);
+        const Value value = container(Kind::Object, {&tuple, 1});
         value.container_->subject = callee;
         return value;
     }
@@ -337,6 +338,7 @@ class PickleReader {
         if (!is_latin) fail("bytes are not encoded in latin1");
         std::string bytes;
         const std::string& text = *arguments[0].text();
+        if ((num_encoded_ += text.size()) > bytes_.size()) fail("it encodes a text too often");
         for (size_t i = 0; i < text.size(); ++i) {
             const auto first = static_cast<unsigned char>(text[i]);
             if (first < 0x80) {
@@ -357,8 +359,8 @@ class PickleReader {
     Pickle& result_;
     size_t at_ = 0;
     std::vector<Value> stack_, memo_;
-    std::vector<size_t> marks_;  // heights of the stack
-    uint64_t num_memorized_ = 0;
+    std::vector<size_t> marks_;                     // heights of the stack
+    uint64_t num_memorized_ = 0, num_encoded_ = 0;  // values; letters
     Value empty_tuple_;
 };
 

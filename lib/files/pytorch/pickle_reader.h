@@ -2,7 +2,9 @@
 // only classes on a list; anything else is refused by its name.
 //
 // The reader trusts no byte. 1. Each opcode makes at most one value, so memory is at most a constant times
-// the pickle's length. 2. Values in the memo are shared, never copied. 3. There is no recursion.
+// the pickle's length. 2. Values in the memo are shared, never copied: an object has its arguments' tuple,
+// and texts that become bytes, which are new, have together at most the pickle's length. 3. There is no
+// recursion.
 #pragma once
 
 #include <cstddef>

@@ -53,7 +53,7 @@ struct SavedFile::Contents {
     std::map<std::string, StoredTensor, std::less<>> places;
     std::vector<TensorInfo> tensors;
     std::vector<OtherTensor> others;
-    // Names of tensors take memory in proportion to the pickle, though values inside may be shared.
+    // Tensors and their names take memory in proportion to the pickle, though values inside may be shared.
     size_t letters_left = 0;
 
     explicit Contents(Archive opened)
@@ -76,9 +76,11 @@ struct SavedFile::Contents {
 
     void collect(Value value, const std::string& name, int depth) {
         if (depth > kMaxDepth) refuse("are too deeply nested");
-        if (name.size() >= letters_left) refuse("refer to each other too often");
-        letters_left -= name.size() + 1;
-        if (std::optional<StoredTensor> tensor = archive.tensor_of(value)) {
+        std::optional<StoredTensor> tensor = archive.tensor_of(value);
+        const size_t letters = name.size() + (tensor ? sizeof(StoredTensor) + 16 * tensor->shape.size() : 0);
+        if (letters >= letters_left) refuse("refer to each other too often");
+        letters_left -= letters + 1;
+        if (tensor) {
             if (!places.emplace(name, std::move(*tensor)).second)
                 throw UserError("{}: two tensors are called {}", archive.place(), shown(name));
             return;

@@ -30,6 +30,8 @@ std::span<const Value> Value::items() const {
 }
 
 std::optional<std::vector<int64_t>> Value::sizes() const {
+    constexpr size_t kMaxDims = 32;
+    if (items().size() > kMaxDims) return std::nullopt;
     std::vector<int64_t> found;
     for (const Value& item : items()) {
         if (item.kind_ != Kind::Int || item.integer_ < 0) return std::nullopt;
@@ -59,7 +61,7 @@ std::string_view Value::class_name() const {
 
 std::span<const Value> Value::arguments() const {
     if (kind_ != Kind::Object) return {};
-    return container_->items;
+    return container_->items.front().items();
 }
 
 Value Value::state() const {

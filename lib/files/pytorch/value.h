@@ -49,7 +49,8 @@ class Value {
     const std::string* bytes() const;
     /// Elements of a List or a Tuple.
     std::span<const Value> items() const;
-    /// Elements of a Tuple of Ints that are not negative, as torch.Size is; none for any other Tuple.
+    /// Elements of a Tuple of Ints that are not negative, as torch.Size is; none for any other Tuple, and for
+    /// one of more than 32, which would take memory at each of the places that share it.
     std::optional<std::vector<int64_t>> sizes() const;
     /// Entries of a Dict, in its order.
     std::span<const Entry> entries() const;
@@ -88,7 +89,7 @@ struct Value::Entry {
 
 /// The parts of a List, Tuple, Dict, Object or PersistentId.
 struct Value::Container {
-    std::vector<Value> items;    // of a List or Tuple, arguments of an Object
+    std::vector<Value> items;    // of a List or Tuple; an Object has one, the Tuple of its arguments
     std::vector<Entry> entries;  // of a Dict
     Value subject;               // class of an Object; what identifies a storage
     Value state;
