@@ -115,11 +115,14 @@ is_first_node_in_job() {
     [ -z "$listed" ] || grep -qxF -- "$SLURMD_NODENAME" < <(scontrol show hostnames "$listed")
 }
 
-# Prints the nodes that have left the job or that Slurm does not report as up.
-lost_nodes() {
+# Prints the nodes that have left the job; lost_nodes prints also those that Slurm does not report as up.
+left_nodes() {
     local listed
     listed=$(job_field NodeList)
     [ -z "$listed" ] || without "$(scontrol show hostnames "$listed")" <<<"$job_nodes"
+}
+lost_nodes() {
+    left_nodes
     sinfo -h -N -n "$SLURM_JOB_NODELIST" -o '%N %T' | awk '$2 ~ /^(down|drain|fail|unknown)|[*]$/ { print $1 }' | sort -u
 }
 

@@ -7,8 +7,8 @@
 #    ARGOSY_STAGE/argosy.JOB.RESTART, a folder of this user alone.
 # 2. They lie in that one folder, which is the first one in which ranks look for libraries (LD_LIBRARY_PATH). The machine's own
 #    libraries stay where they are.
-# 3. The folders go when the job ends or is requeued. Slurm starts nothing on the nodes of a job that it ends itself (scancel, a lost
-#    node), so folders may stay then: the user's next job that stages on the node removes them.
+# 3. The folders go when the job ends or is requeued. They may stay on bad nodes of a job with spares, and on all nodes of a job that
+#    Slurm ends itself (scancel, a lost node), on which it starts nothing more: the user's next job that stages on the node removes them.
 # shellcheck disable=SC2034,SC2154
 
 programs=$ARGOSY_BIN  # the folder from which ranks start
@@ -45,10 +45,12 @@ stage_parent() {
 # pack_programs ARCHIVE PROGRAM ...: packs the programs, bind.sh and the libraries. cuDNN loads its engines by name, and these load
 # NVRTC, so those libraries come along too.
 pack_programs() {
-    local archive=$1 program said files=("$ARGOSY_JOBS/bind.sh")
+    local archive=$1 program said missing files=("$ARGOSY_JOBS/bind.sh")
     for program in "${@:2}"; do
         said=$(LC_ALL=C ldd "$ARGOSY_BIN/$program" 2>&1) || [[ $said = *"not a dynamic executable"* ]] ||
             { say "$ARGOSY_BIN/$program cannot be staged: $said"; return 1; }
+        missing=$(sed -n 's/^\t\(.*\) => not found$/\1/p' <<<"$said" | paste -sd' ')
+        [ -z "$missing" ] || { say "$ARGOSY_BIN/$program cannot be staged: its libraries are not found: $missing"; return 1; }
         files+=("$ARGOSY_BIN/$program")
         mapfile -t -O "${#files[@]}" files < <(libraries_in "$said")
     done
@@ -60,34 +62,39 @@ pack_programs() {
 # libraries_in LIST: prints the paths of the libraries that ldd lists, and those that they load by name, without the machine's own.
 libraries_in() {
     local path
-    while read -r path; do
+    while IFS='' read -r path; do
         echo "$path"
         case ${path##*/} in
             libcudnn.so*) compgen -G "${path%/*}/libcudnn_*.so.*" || true ;;
             libcudart.so*) compgen -G "${path%/*}/libnvrtc*.so.*" || true ;;
         esac
-    done < <(awk '$2 == "=>" && $3 !~ /^\/(usr\/)?lib(32|64)?\// { print $3 }' <<<"$1" | xargs -r realpath -s)
+    done < <(sed -nE '\,=> /(usr/)?lib(32|64)?/,d; s,^\t.* => (/.*) \(0x[0-9a-f]+\)$,\1,p' <<<"$1" | xargs -r -d '\n' realpath -ms --)
 }
 
-# on_each_node SECONDS FUNCTION WORD ...: runs the function once on each node of the job. Sets `failed`: a line "NODE: REASON" for each
-# node on which the function prints something, or that does not answer. Returns 1 if there is one.
+# on_each_node SECONDS FUNCTION WORD ...: runs the function once on each node of the job that is not bad. Sets `failed`: a line
+# "NODE: REASON" for each of them on which the function fails, where the reason is what it prints, or that does not answer. Returns 1 if
+# there is one. srun would refuse a node that has left the job, and with SLURM_NO_KILL wait for one that dies.
 on_each_node() {
-    local seconds=$1 count answers
+    local seconds=$1 nodes present count answers
     shift
-    count=$(grep -c . <<<"$job_nodes")
+    nodes=$(without "$bad_nodes" <<<"$job_nodes")
+    present=$(without "$(left_nodes)" <<<"$nodes")
+    count=$(grep -c . <<<"$present")
     answers=$(close_lock
-              exec timeout --signal=KILL "$seconds" srun --overlap --mpi=none --input=none "--nodes=$count" "--ntasks=$count" \
-                  --ntasks-per-node=1 bash -c "$(declare -f "$1")"'
-                  said=$("$@" 2>&1) || said=${said:-exit $?}
+              exec timeout --signal=KILL "$seconds" env -u SLURM_NO_KILL srun --overlap --mpi=none --input=none \
+                  "--nodes=$count" "--ntasks=$count" --ntasks-per-node=1 "--nodelist=$(paste -sd, <<<"$present")" \
+                  bash -c "$(declare -f "$1")"'
+                  if said=$("$@" 2>&1); then said=; else said=${said:-exit $?}; fi
                   echo "$SLURMD_NODENAME: ${said//$'"'\n'"'/, }"' - "$@") || true
     failed=$(awk 'NR == FNR { node = $1; sub(/^[^ ]* ?/, ""); said[node] = $0; next }
                   !($0 ":" in said) { print $0 ": no answer" }
-                  said[$0 ":"] != "" { print $0 ": " said[$0 ":"] }' <(echo "$answers") <(echo "$job_nodes"))
+                  said[$0 ":"] != "" { print $0 ": " said[$0 ":"] }' <(echo "$answers") <(echo "$nodes"))
     [ -z "$failed" ]
 }
 
 # make_stage FOLDER MIB JOBS: makes the folder, on one node, and removes those of earlier starts of this job and of this user's jobs that
-# are not in the queue. JOBS are those in the queue, empty if Slurm does not answer. Prints why the folder cannot be made.
+# are not in the queue. JOBS are those in the queue, empty if Slurm does not answer. If the folder cannot be made, prints why
+# and returns 1.
 make_stage() {
     local old job free
     for old in "${1%/*}"/argosy.*; do
@@ -98,9 +105,13 @@ make_stage() {
     rm -rf "${1%.*}".*
     mkdir -m 700 "$1" || return
     free=$(df --output=avail -k "$1" | tail -n 1)
-    [ $((free / 1024)) -ge "$2" ] || { rm -rf "$1"; echo "$((free / 1024)) MiB are free of the $2 MiB that archive and files need"; }
+    [ $((free / 1024)) -lt "$2" ] || return 0
+    rm -rf "$1"
+    echo "$((free / 1024)) MiB are free of the $2 MiB that archive and files need"
+    return 1
 }
-unpack_stage() { tar --extract "--file=$1/stage.tar" --directory="$1" && rm "$1/stage.tar"; }
+# --touch: tar would warn of each file whose time is ahead of the node's clock.
+unpack_stage() { tar --extract --touch "--file=$1/stage.tar" --directory="$1" && rm "$1/stage.tar"; }
 remove_stage() { rm -rf "$1"; }
 
 # give_up_staging FOLDER ARCHIVE: if at most half of the nodes have failed, requeues the job without them. Otherwise the job ends if a
@@ -119,11 +130,13 @@ give_up_staging() {
     end_or_requeue "$code"
 }
 
-# Removes the folders of this start from all nodes that answer. After a SIGTERM none would, and the end must be recorded soon.
+# Removes the folders of this start from all good nodes, and names those that do not answer. After a SIGTERM none would, and the end must
+# be recorded soon.
 unstage_programs() {
     local failed=''
     [ -n "$stage" ] || return 0
-    [ -n "$ended" ] || on_each_node 60 remove_stage "$stage" 2>/dev/null || true
+    [ -n "$ended" ] || on_each_node 60 remove_stage "$stage" 2>/dev/null ||
+        say "$stage may stay on $(cut -d: -f1 <<<"$failed" | paste -sd,)"
     rm -rf "$stage"
     stage='' programs=$ARGOSY_BIN
 }

@@ -222,7 +222,8 @@ rm "$folder/bin/sleep"
 # Staging: ranks start from a folder of the node, which goes at the end, and folders of jobs that are not in the queue go as well.
 stand_in bin/squeue <<<'echo 17; echo 6'
 stand_in bin/sbcast <<<"[ ! -e $folder/no-sbcast ] || { echo 'sbcast: error: No space left' >&2; exit 1; }; exec cp \"\${@:2}\""
-stand_in bin/df <<<"echo Avail; cat $folder/free"
+stand_in bin/df <<<"echo 'df: a warning' >&2; echo Avail; cat $folder/free"
+touch -d tomorrow "$folder/programs/pretrain"  # the clock of the first node is ahead
 echo 9999999 >"$folder/free"
 staged() { rm -f "$run/restarts"; job 9 ARGOSY_STAGE="$local" "$@"; [ ! -e "$run/stage.tar" ] || fail "an archive stays"; }
 local=$folder/local
@@ -238,7 +239,7 @@ says "started as $local/argosy.17.9/pretrain, libraries in '$local/argosy.17.9'"
 refuses() { [ "$status" = 2 ] && [ ! -s "$folder/asked" ] || fail "status $status, asked: $(<"$folder/asked")"; says "$1"; silent "started as"; }
 echo 1024 >"$folder/free"
 staged
-refuses "the programs cannot be staged in $local/argosy.17.9 (ARGOSY_STAGE): n1: 1 MiB are free of the 2 MiB that archive and files need"
+refuses "the programs cannot be staged in $local/argosy.17.9 (ARGOSY_STAGE): n1: df: a warning, 1 MiB are free of the 2 MiB that archive and files need"
 echo 9999999 >"$folder/free"
 local=$folder/nowhere staged
 refuses "mkdir: cannot create directory"
@@ -246,7 +247,12 @@ staged ARGOSY_STAGE='$SLURM_TMPDIR'
 refuses "ARGOSY_STAGE is '\$SLURM_TMPDIR', which is '' in this job: it is no absolute path"
 staged SLURM_JOB_NODELIST=n1,n2 SLURM_JOB_NUM_NODES=2 SLURM_NTASKS=2
 says "(ARGOSY_STAGE): n2: no answer"
+says "$local/argosy.17.9 may stay on n2"
 says "requeueing job 17 without n2"
+stand_in bin/ldd <<<"printf '\t%s\n' 'libx.so => not found' 'liby y.so.1 => not found'"
+staged
+refuses "pretrain cannot be staged: its libraries are not found: libx.so liby y.so.1"
+rm "$folder/bin/ldd"
 : >"$folder/no-sbcast"
 staged
 says "sbcast: error: No space left"
@@ -256,11 +262,30 @@ sed -i 's/; export ARGOSY_STAGE=$STAGE; set/; set/' "$run/job.sbatch"
 # An archive holds what the program loads beside the machine's own libraries, under the names by which it asks for them.
 : >"$folder/libcudnn.so.9"
 : >"$folder/libcudnn_ops.so.9"
+mkdir "$folder/it's one"
+: >"$folder/it's one/liba.so"
 libraries=$(ARGOSY_BIN=x bash -c 'source "$1"; libraries_in "$2"' - "$jobs/shell/stage.sh" \
-            "$(ldd "$real/pretrain"; echo "	libcudnn.so.9 => $folder/./libcudnn.so.9 (0x1)")")
+            "$(printf '\t%s (0x1)\n' "liba.so => $folder/it's one/liba.so" "libc.so => /usr/lib/a b/libc.so"; ldd "$real/pretrain"
+               printf '\t%s (0x1)\n' "libcudnn.so.9 => $folder/./libcudnn.so.9")")
+[ "$(head -n 1 <<<"$libraries")" = "$folder/it's one/liba.so" ] || fail "a path with a blank: $libraries"
 grep -qx "$folder/libcudnn_ops.so.9" <<<"$libraries" || fail "no library that is loaded by name: $libraries"
-[ "$(xargs -n 1 basename <<<"$libraries" | grep -v libcudnn | sort)" = "$(ldd "$real/pretrain" | awk '$3 ~ /^\// && $3 !~ /^\/(usr\/)?lib/ { print $1 }' | sort)" ] ||
+[ "$(sed 1d <<<"$libraries" | xargs -n 1 basename | grep -v libcudnn | sort)" = "$(ldd "$real/pretrain" | awk '$3 ~ /^\// && $3 !~ /^\/(usr\/)?lib/ { print $1 }' | sort)" ] ||
     fail "other libraries than pretrain loads: $libraries"
+# A job with spares has lost n3 and dropped n2: n1 removes its folder. n3, and n4, which does not answer, are named.
+cp "$folder/bin/srun" "$folder/bin/srun-runs"
+stand_in bin/srun <<<"printenv SLURM_NO_KILL >$folder/steps; echo \"\$*\" >>$folder/steps; exec srun-runs \"\$@\""
+echo "NodeList=n1,n2,n4" >"$folder/job"
+mkdir "$local/argosy.17.0"
+SLURM_NO_KILL=1 SLURM_JOB_NODELIST=n1,n2,n3,n4 SLURMD_NODENAME=n1 ARGOSY_BIN=x bash -c 'set -euo pipefail
+    say() { echo "$*"; }
+    job_id=17
+    for file in run_folder requeue spares stage; do source "$1/shell/$file.sh"; done
+    bad_nodes=n2 ended= stage=$2
+    unstage_programs' - "$jobs" "$local/argosy.17.0" >"$folder/said" 2>&1 || fail "the folders are not removed"
+says "$local/argosy.17.0 may stay on n3,n4"
+[[ $(<"$folder/steps") = "--overlap "*" --nodes=2 --ntasks=2 "*" --nodelist=n1,n4 "* ]] || fail "the step is: $(<"$folder/steps")"
+[ ! -e "$local/argosy.17.0" ] || fail "the folder stays"
+mv "$folder/bin/srun-runs" "$folder/bin/srun"
 rm "$folder"/bin/{df,sbcast} "$run/restarts"
 stand_in bin/squeue <<<'true'
 

@@ -125,6 +125,23 @@ class Spares(Scenarios):
         self.assertEqual(run.restarts(job), 0)
         self.assertEqual([line["outcome"] for line in run.attempts("end")], ["continued", "done"])
 
+    @scenario
+    def staged_with_lost_spare(self):
+        """A spare leaves the job, and the programs go from the nodes that the job still has."""
+        run = self.new_run()
+        go_on = self.cluster.folder / f"go-on-{run.name}"
+        job = run.submit("--ranks-per-node", 1, "--spares", 2, "--stage", self.cluster.disk,
+                         environment=SPARES | {"ARGOSY_BIN": self.stand_ins(run, pretrain=f"until [ -e {go_on} ]; do sleep 0.2; done")})
+        self.cluster.wait_until(lambda: "staged in" in run.log(job), f"programs of {run.name}", LIMIT_SECONDS, run.tail)
+        lost = self.nodes_of(job)[1]
+        self.cluster.run("scontrol", "update", f"nodename={lost}", "state=down", "reason=test")
+        self.cluster.wait_until(lambda: lost not in self.nodes_of(job), "a job without its spare", LIMIT_SECONDS, run.tail)
+        go_on.touch()
+        self.assertEqual(run.wait(job), ("COMPLETED", 0), run.tail())
+        self.assertEqual([path.parent.name for path in self.cluster.folder.glob(f"pmix-*/argosy.{job}.0")], [f"pmix-{lost}"], run.tail())
+        self.assertIn(f"{self.cluster.disk}/argosy.{job}.0 may stay on {lost}\n", run.log(job))
+        self.cluster.run("scontrol", "update", f"nodename={lost}", "state=resume", check=False)  # unless it came back by itself
+
     def train(self, run, *words):
         """Submits a run without end and returns when it has saved."""
         job = run.submit(*words, "--ranks-per-node", 1, environment=SPARES, training__steps=FOREVER,
