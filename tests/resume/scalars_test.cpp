@@ -4,6 +4,7 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <functional>
 #include <limits>
 #include <sstream>
 
@@ -50,6 +51,34 @@ TEST(Scalars, ThePlaceInTheDataMayBeUnknown) {
                  "its own place in the data");
     config.checkpoint.exclude_from_loading = {config::SavedPart::DataLoader};
     EXPECT_NO_THROW(parts_to_begin_with(config, own, "DIR"));
+}
+
+TEST(Scalars, TheTokensMayBeUnknown) {
+    const Scalars unknown{.position = {7, 0, 0}, .knows_samples = false, .knows_tokens = false, .seq_len = 1};
+    EXPECT_NE(to_json(unknown).find("\"tokens\":null"), std::string::npos);
+    EXPECT_EQ(parse_scalars(to_json(unknown), "here"), unknown);
+    const checkpoint::Description theirs{.program = "TorchTitan", .state = to_json(unknown)};
+    config::JobConfig config;
+    config.checkpoint.initial_load_model_only = false;
+    config.training.max_tokens = 1000;
+    for (const auto& choose : {std::function([&] { return parts_to_begin_with(config, theirs, "DIR"); }),
+                               std::function([&] { return parts_to_resume(config, {}, theirs); })}) {
+        EXPECT_ERROR(choose(), UserError, "training.max_tokens is set",
+                     "TorchTitan counts those of one rank");
+        config.checkpoint.exclude_from_loading = {config::SavedPart::TrainState};
+        EXPECT_NO_THROW(choose());
+        config.checkpoint.exclude_from_loading = {};
+    }
+}
+
+TEST(Scalars, AStepWithoutStatesSaysWhy) {
+    config::JobConfig config;
+    config.checkpoint.initial_load_model_only = false;
+    const checkpoint::Description step{.model_only = true, .state = to_json(sample_scalars())};
+    EXPECT_ERROR(parts_to_begin_with(config, step, "DIR", "states do not fit"), UserError,
+                 "DIR: states do not fit", "checkpoint.exclude_from_loading = optimizer");
+    config.checkpoint.exclude_from_loading = {config::SavedPart::Optimizer};
+    EXPECT_TRUE(parts_to_begin_with(config, step, "DIR", "states do not fit").train_state);
 }
 
 /// The document's example, with blanks.

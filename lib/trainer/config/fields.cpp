@@ -288,7 +288,7 @@ std::vector<Section> make_schema() {
                  "Parts to reset: optimizer (its states), dataloader (position), train_state (step, tokens)."),
              key("initial_load_path", &Checkpoint::initial_load_path, any(),
                  "Start from a run (its newest intact step), step, full file, or folder of Hugging Face, "
-                 "TorchTitan, Meta."),
+                 "TorchTitan, Megatron, Meta."),
              key("initial_load_model_only", &Checkpoint::initial_load_model_only, any(),
                  "Load only weights from initial_load_path; false: load the whole state and continue at its "
                  "step."),

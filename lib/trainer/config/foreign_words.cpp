@@ -53,8 +53,9 @@ constexpr const char* kResume =
     "with --checkpoint.enable true the same command resumes from the newest intact checkpoint of "
     "--job.dump_folder; --checkpoint.initial_load_path PATH starts a new run from other weights";
 constexpr const char* kWeights =
-    "--checkpoint.initial_load_path PATH starts from the weights of a run (TorchTitan's, too), a full file, "
-    "a Hugging Face folder or Meta's files";
+    "--checkpoint.initial_load_path PATH starts from the weights of a run (TorchTitan's and Megatron's, "
+    "too), "
+    "a full file, a Hugging Face folder or Meta's files";
 constexpr const char* kWandb =
     "jobs/export_run.py --wandb DIR RUN makes a run that wandb sync uploads; --metrics.enable_tensorboard "
     "true writes curves for TensorBoard";

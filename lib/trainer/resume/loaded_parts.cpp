@@ -117,12 +117,23 @@ void load(const TensorSource& source, const TensorInfo& stored, const HeldSlab& 
     held.elements.copy_(elements);
 }
 
+/// training.max_tokens needs the tokens of the steps that are done.
+void refuse_unknown_tokens(const config::JobConfig& config, const checkpoint::Description& description,
+                           const LoadedParts& parts, const std::string& place) {
+    if (!parts.train_state || !config.training.max_tokens ||
+        parse_scalars(description.state, place).knows_tokens)
+        return;
+    throw UserError(
+        "training.max_tokens is set, but {} does not say how many tokens its run has trained on ({} counts "
+        "those of one rank); set training.steps in its place",
+        place, description.program);
+}
+
 void refuse_float16(const std::string& state, const std::string& place) {
     if (!parse_scalars(state, place).has_loss_scale) return;
     throw UserError(
         "{} was saved by a run that computed in float16, which this version does not; begin a new run with "
-        "its "
-        "weights (checkpoint.initial_load_path)",
+        "its weights (checkpoint.initial_load_path)",
         place);
 }
 
@@ -132,6 +143,7 @@ LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshS
                             const checkpoint::Description& description) {
     refuse_float16(description.state, fmt::format("step {}", description.step));
     LoadedParts parts = all_but_excluded(config.checkpoint);
+    refuse_unknown_tokens(config, description, parts, fmt::format("step {}", description.step));
     if (!description.model_only || !parts.optimizer) return parts;
     parts.optimizer = false;
     const train::Position position = parse_scalars(description.state, "its manifest").position;
@@ -146,17 +158,25 @@ LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshS
 
 LoadedParts parts_to_begin_with(const config::JobConfig& config,
                                 const std::optional<checkpoint::Description>& description,
-                                const std::string& place) {
+                                const std::string& place, const std::string& weights_alone) {
     if (config.checkpoint.initial_load_model_only) return {};
     const LoadedParts parts = all_but_excluded(config.checkpoint);
     const bool has_state = description && description->state != "{}";
     if (has_state) refuse_float16(description->state, place);
     if (has_state && (!description->model_only || !parts.optimizer)) {
+        refuse_unknown_tokens(config, *description, parts, place);
         if (config.training.first_sample == 0 || !has_place(*description, parts, place)) return parts;
         throw UserError(
             "training.first_sample = {}, but {} has its own place in the data; remove the setting, or set "
             "checkpoint.exclude_from_loading = dataloader",
             config.training.first_sample, place);
+    }
+    if (!weights_alone.empty()) {
+        const char* const or_step =
+            ", or set checkpoint.exclude_from_loading = optimizer to go on at its step with new states";
+        throw UserError(
+            "{}: {}, but checkpoint.initial_load_model_only = false needs the whole state; set it to true{}",
+            place, weights_alone, has_state ? or_step : "");
     }
     throw UserError(
         "{} holds {}, but checkpoint.initial_load_model_only = false needs the whole state; set it to true, "
@@ -171,16 +191,17 @@ bool has_place(const checkpoint::Description& description, const LoadedParts& pa
 }
 
 train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,
-                                const LoadedParts& parts, int64_t first_sample, RunState& state) {
+                                const LoadedParts& parts, const Fresh& fresh, RunState& state) {
     const Scalars scalars = parse_scalars(description.state, place);
-    train::Position position{.samples = first_sample};
+    train::Position position{.samples = fresh.first_sample};
     if (parts.optimizer) state.restore_optimizer(scalars);
     if (parts.dataloader && scalars.knows_samples) {
         position.samples = samples_of_length(scalars, state.seq_len(), place);
     }
     if (parts.train_state) {
         position.step = scalars.position.step;
-        position.tokens = scalars.position.tokens;
+        position.tokens =
+            scalars.knows_tokens ? scalars.position.tokens : position.step * fresh.tokens_per_step;
         state.restore_guard(scalars);
     }
     return position;
@@ -207,10 +228,10 @@ void warn_of_other_samples(const config::JobConfig& config, const checkpoint::De
     if (data_then.empty() || others.empty()) return;
     spdlog::warn(
         "{} was saved by a run on OTHER DATA{}: other files, of other lengths or in another order, or other "
-        "weights of data.mixture. Sample {} of this run's data comes next; to begin with its first sample, "
-        "set checkpoint.exclude_from_loading = dataloader for this start",
+        "weights of data.mixture. Sample {} of this run's data comes next; to begin with sample {} "
+        "(training.first_sample), set checkpoint.exclude_from_loading = dataloader for this start",
         place, others.size() == data.size() ? "" : " than that of rank " + listed(others, kMaxRanksNamed),
-        next_sample);
+        next_sample, config.training.first_sample);
 }
 
 void log_differences(const config::JobConfig& config, const layout::MeshShape& mesh,

@@ -30,19 +30,24 @@ struct LoadedParts {
 LoadedParts parts_to_resume(const config::JobConfig& config, const layout::MeshShape& mesh,
                             const checkpoint::Description& description);
 
-/// Parts to load from checkpoint.initial_load_path. `description` is empty for a Hugging Face folder.
-/// Throws UserError if checkpoint.initial_load_model_only is false and the checkpoint has no state, or lacks
-/// the optimizers' states although they are to be loaded; and if both it and training.first_sample say a
-/// place in the data.
+/// Parts to load from checkpoint.initial_load_path. `description` is empty for a Hugging Face folder;
+/// `weights_alone` is that of the ModelSource. Throws UserError if checkpoint.initial_load_model_only is
+/// false and the checkpoint has no state, or lacks the optimizers' states although they are to be loaded; and
+/// if both it and training.first_sample say a place in the data.
 LoadedParts parts_to_begin_with(const config::JobConfig& config,
                                 const std::optional<checkpoint::Description>& description,
-                                const std::string& place);
+                                const std::string& place, const std::string& weights_alone = "");
 
-/// Restores the numbers of the chosen parts into `state` and returns the run's position; `first_sample` is
-/// its place in the data if the checkpoint knows none. Logs a change of the sample length. `place` is the
-/// checkpoint's path, for messages. Throws UserError for a run in float16.
+/// This run's numbers where a checkpoint does not know its own.
+struct Fresh {
+    int64_t first_sample = 0;  // its place in the data
+    int64_t tokens_per_step = 0;
+};
+
+/// Restores the numbers of the chosen parts into `state` and returns the run's position. Logs a change of the
+/// sample length. `place` is the checkpoint's path, for messages. Throws UserError for a run in float16.
 train::Position restore_scalars(const checkpoint::Description& description, const std::string& place,
-                                const LoadedParts& parts, int64_t first_sample, RunState& state);
+                                const LoadedParts& parts, const Fresh& fresh, RunState& state);
 
 /// Whether a run that loads these parts has its place in the data from the checkpoint.
 bool has_place(const checkpoint::Description& description, const LoadedParts& parts,

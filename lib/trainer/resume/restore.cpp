@@ -20,6 +20,7 @@
 #include "resume/joint_opener.h"
 #include "resume/joint_work.h"
 #include "resume/loaded_parts.h"
+#include "setup/options.h"
 
 namespace argosy::resume {
 namespace {
@@ -234,12 +235,7 @@ Start Restorer::begin_with(const fs::path& path) {
                 "setting",
                 source.path.string(), interop::name(source.form));
         }
-        if (!config_.checkpoint.initial_load_model_only && !source.weights_alone.empty()) {
-            throw UserError(
-                "{}: {}, but checkpoint.initial_load_model_only = false needs the whole state; set it to true",
-                source.path.string(), source.weights_alone);
-        }
-        return parts_to_begin_with(config_, source.description, source.path.string());
+        return parts_to_begin_with(config_, source.description, source.path.string(), source.weights_alone);
     });
     if (start) return *std::move(start);
     if (places.size() == 1) faults_.refuse();
@@ -291,15 +287,17 @@ Start Restorer::load_rest(const ModelSource& source, const LoadedParts& parts, d
     }
     if (parts.any()) {
         const std::string place = source.path.string();
-        start.position =
-            restore_scalars(*source.description, place, parts, config_.training.first_sample, *state_);
+        const Fresh fresh{config_.training.first_sample,
+                          setup::run_limits_options(config_, mesh_).tokens_per_step};
+        start.position = restore_scalars(*source.description, place, parts, fresh, *state_);
         if (has_place(*source.description, parts, place)) {
             warn_of_other_samples(config_, *source.description, place, start.position.samples, *state_,
                                   control_);
         } else if (parts.dataloader && is_rank_0()) {
             spdlog::warn(
                 "{} was saved by {}, whose place in the data has no meaning here: the run goes on at step {} "
-                "with sample {} of its data. training.first_sample passes over samples that were trained on",
+                "with sample {} of its data, and counts the tokens as if all steps had its global batch. "
+                "training.first_sample passes over samples that were trained on",
                 place, source.description->program, start.position.step + 1, start.position.samples);
         }
         log_differences(config_, mesh_, *source.description);

@@ -63,17 +63,19 @@ void check_place(int64_t samples, int64_t seq_len) {
 /// Steps that older versions saved do not name their data, nor the version of the schedule, and have a loss
 /// scale, which is null unless the run computed in float16.
 Scalars scalars_in(const JsonField& object) {
-    const bool knows_samples = !object.contains("samples") || !object["samples"].is_null();
-    Scalars scalars{.position = {count_in(object, "step"), knows_samples ? count_in(object, "samples") : 0,
-                                 count_in(object, "tokens")},
-                    .knows_samples = knows_samples,
-                    .seq_len = count_in(object, "seq_len"),
-                    .seed = object["seed"].whole<uint64_t>(0, std::numeric_limits<uint64_t>::max()),
-                    .data = object["data"].is_null() ? "" : object["data"].string(),
-                    .num_updates = count_in(object, "updates"),
-                    .lr_schedule = object["lr_schedule"].whole<int64_t>(0, kMaxCount, /*if_null=*/1),
-                    .has_loss_scale = !object["loss_scale"].is_null(),
-                    .guard = guard_in(object["guard"])};
+    const auto knows = [&](const char* key) { return !object.contains(key) || !object[key].is_null(); };
+    const auto count_if_known = [&](const char* key) { return knows(key) ? count_in(object, key) : 0; };
+    Scalars scalars{
+        .position = {count_in(object, "step"), count_if_known("samples"), count_if_known("tokens")},
+        .knows_samples = knows("samples"),
+        .knows_tokens = knows("tokens"),
+        .seq_len = count_in(object, "seq_len"),
+        .seed = object["seed"].whole<uint64_t>(0, std::numeric_limits<uint64_t>::max()),
+        .data = object["data"].is_null() ? "" : object["data"].string(),
+        .num_updates = count_in(object, "updates"),
+        .lr_schedule = object["lr_schedule"].whole<int64_t>(0, kMaxCount, /*if_null=*/1),
+        .has_loss_scale = !object["loss_scale"].is_null(),
+        .guard = guard_in(object["guard"])};
     check_place(scalars.position.samples, scalars.seq_len);
     return scalars;
 }
@@ -181,7 +183,7 @@ void RunState::restore_optimizer(const Scalars& scalars) {
 std::string to_json(const Scalars& scalars) {
     const Json object = {{"step", scalars.position.step},
                          {"samples", scalars.knows_samples ? Json(scalars.position.samples) : Json()},
-                         {"tokens", scalars.position.tokens},
+                         {"tokens", scalars.knows_tokens ? Json(scalars.position.tokens) : Json()},
                          {"seq_len", scalars.seq_len},
                          {"seed", scalars.seed},
                          {"data", scalars.data},

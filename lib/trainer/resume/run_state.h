@@ -24,8 +24,9 @@ namespace argosy::resume {
 /// The numbers that a checkpoint keeps in addition to the tensors. FORMAT.md describes their JSON form.
 struct Scalars {
     train::Position position;
-    bool knows_samples = true;  // false: position.samples is unknown, in a checkpoint of another program
-    int64_t seq_len = 0;        // tokens of one sample of position.samples
+    // false: position.samples and position.tokens are unknown, in a checkpoint of another program
+    bool knows_samples = true, knows_tokens = true;
+    int64_t seq_len = 0;  // tokens of one sample of position.samples
     uint64_t seed = 0;
     std::string data = {};    // data::Loader::fingerprint(); empty: unknown
     int64_t num_updates = 0;  // of the optimizers: all steps except skipped ones
