@@ -103,6 +103,23 @@ TEST(OpenModel, WeightsOfOtherProgramsAreNamed) {
     write_hugging_face(folder / "both", tiny_spec("llama"));
     write_file(folder / "both" / "pytorch_model.bin", "");
     EXPECT_EQ(open_model(folder / "both").form, Form::HuggingFace);
+    // Mistral's folders on the hub
+    write_file(folder / "both" / "params.json", "{}");
+    write_file(folder / "both" / "consolidated.safetensors", "");
+    fs::create_directory(folder / "both" / "step-5");
+    EXPECT_EQ(open_model(folder / "both").form, Form::HuggingFace);
+}
+
+TEST(OpenModel, NamesWhatFoldersOfOtherProgramsLack) {
+    const ScratchFolder folder;
+    fs::create_directories(folder / "meta");
+    write_file(folder / "meta" / "consolidated.00.pth", "");
+    EXPECT_ERROR(open_model(folder / "meta"), UserError, "consolidated.00.pth, but no params.json");
+    fs::create_directories(folder / "own" / "step-00000100");
+    EXPECT_ERROR(open_model(folder / "own"), UserError, "own holds no model", "\"step-00000100\"");
+    fs::create_directories(folder / "theirs" / "step-100");
+    write_file(folder / "theirs" / "step-100" / "rank_0.pt", "");
+    EXPECT_ERROR(open_model(folder / "theirs"), UserError, "none has .metadata", "torch_checkpointing");
 }
 
 TEST(OpenModel, FollowsLinksAndNamesBrokenOnes) {

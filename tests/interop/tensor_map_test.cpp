@@ -33,12 +33,14 @@ class Numbers : public checkpoint::TensorSource {
     void read(const TensorInfo& tensor, const Slab& slab, std::span<std::byte> out) const override {
         ASSERT_EQ(slab.offset.size(), tensor.shape.size());
         ASSERT_EQ(std::ssize(out), slab.num_elements() * 4);
+        elements_read += slab.num_elements();
         layout::for_each_run(slab, layout::whole(tensor.shape), slab, [&](const layout::Run& run) {
             std::memcpy(&out[run.in_b * 4], &values.at(tensor.name)[run.in_a], run.length * 4);
         });
     }
     const std::string& place() const override { return place_; }
     std::map<std::string, std::vector<float>> values;
+    mutable int64_t elements_read = 0;
 
   private:
     std::string place_ = "numbers";
@@ -141,6 +143,17 @@ TEST(TensorMap, OursAreReadFromTheirs) {
     auto theirs = std::make_unique<Numbers>(map.theirs);
     const auto values = expected(*theirs);
     expect_slabs(MappedSource(std::move(theirs), map.ours), values);
+}
+
+TEST(TensorMap, BothHalvesOfAHeadAreReadAtOnce) {
+    const TensorMap map = example();
+    auto theirs = std::make_unique<Numbers>(map.theirs);
+    const Numbers& counted = *theirs;
+    const MappedSource ours(std::move(theirs), map.ours);
+    const TensorInfo& heads = ours.at("heads.1");
+    std::vector<float> found(heads.num_elements());
+    ours.read(heads, layout::whole(heads.shape), std::as_writable_bytes(std::span(found)));
+    EXPECT_EQ(counted.elements_read, heads.num_elements());
 }
 
 TEST(TensorMap, TheirsAreReadFromOurs) {

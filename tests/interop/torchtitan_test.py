@@ -380,6 +380,8 @@ class TorchTitan(unittest.TestCase):
             self.assert_full(self.folder / f"{age}.h5", weights, states, MOE)
             with h5py.File(self.folder / f"{age}.h5") as file:
                 self.assertEqual(file["model/layers.1.moe.router.bias"][:].tolist(), [0.25] * 4)
+        said = convert(self.folder / "current", self.folder / "no", "--to", "hf", "--assets", given, code=2)
+        self.assertIn("load_balance_coeff of TorchTitan", said)
 
     def test_momenta_of_muon(self):
         weights, momenta = random_tensors(LLAMA, 1), random_tensors(LLAMA, 2)
@@ -413,6 +415,15 @@ class TorchTitan(unittest.TestCase):
         save(state, self.folder / "other")
         said = convert(self.folder / "other", self.folder / "no", "--to", "hf", "--assets", given, code=2)
         self.assertIn("lm_head.weight differs from tok_embeddings.weight", said)
+
+    def test_a_llama_is_not_known_by_its_shapes(self):
+        config = LLAMA | {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
+                          "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 352}  # the preset debugmodel
+        save(titan(random_tensors(config, 1, torch.bfloat16), config, "current", fused=False), self.folder / "dcp")
+        said = convert(self.folder / "dcp", self.folder / "no", "--to", "hf", code=2)
+        self.assertIn("those of llama3 debugmodel, do not show how its rotary frequencies are scaled", said)
+        said = convert(self.folder / "dcp", self.folder / "hf", "--to", "hf", "--assets", assets(self.folder / "assets", config))
+        self.assertIn("with the rotary base 500000 and frequencies that are not scaled", said)
 
     def test_what_a_folder_is(self):
         run_folder, given = self.folder / "run", assets(self.folder / "assets", LLAMA)
@@ -482,7 +493,14 @@ class TorchTitan(unittest.TestCase):
             config_out = json.loads((self.folder / "out" / "config.json").read_text())
             self.assertEqual({key: config_out[key] for key in config}, config)
             shutil.rmtree(self.folder / "out")
+        given = assets(self.folder / "given", config)
+        convert(folder, self.folder / "given.hf", "--to", "hf", "--assets", given)
+        assets(given, config | {"rope_theta": 500000.0})
+        said = convert(folder, self.folder / "no", "--to", "hf", "--assets", given, code=2)
+        self.assertIn("params.json says another model than the one that is given: rope_theta 10000", said)
         pickled = assets(self.folder / "pickled", LLAMA)
+        torch.save(weights | {"more": torch.zeros(2, dtype=torch.int16)}, pickled / "pytorch_model.bin")
+        self.assertIn('not of the model: "more" (torch.int16)', convert(pickled, self.folder / "no", "--to", "hf", code=2))
         torch.save(weights, pickled / "pytorch_model.bin")
         convert(pickled, self.folder / "one", "--to", "hf", "--verify")
         self.assert_equal(read_safetensors(self.folder / "one"), weights)
@@ -494,6 +512,26 @@ class TorchTitan(unittest.TestCase):
         (pickled / "pytorch_model.bin.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
         convert(pickled, self.folder / "two", "--to", "hf", "--verify")
         self.assert_equal(read_safetensors(self.folder / "two"), weights)
+
+    def test_tied_files_of_meta_in_parts(self):
+        config = LLAMA | {"tie_word_embeddings": True}
+        weights = random_tensors(config, 1)
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+        whole, folder = titan(weights, config, "v0.2.2", fused=False), self.folder / "meta"
+        given = assets(self.folder / "given", config)
+        folder.mkdir()
+        parameters = {"dim": 32, "n_layers": 2, "n_heads": 8, "n_kv_heads": 4, "norm_eps": 1e-5, "rope_theta": 500000.0}
+        (folder / "params.json").write_text(json.dumps(parameters))
+        for spoiled, code in ((0, 0), (1, 2)):
+            for part in range(2):
+                pieces = {name: tensor if tensor.dim() == 1 else
+                          tensor.chunk(2, int(".wo." in name or ".w2." in name))[part].clone() for name, tensor in whole.items()}
+                pieces["output.weight"] += spoiled * part
+                torch.save(pieces, folder / f"consolidated.{part:02}.pth")
+            said = convert(folder, self.folder / f"hf{spoiled}", "--to", "hf", "--assets", given, code=code)
+        self.assertIn("consolidated.01.pth/output.weight differs from consolidated.01.pth/tok_embeddings.weight", said)
+        del weights["lm_head.weight"]
+        self.assert_equal(read_safetensors(self.folder / "hf0"), weights)
 
     # A run that goes on
 
@@ -517,7 +555,7 @@ class TorchTitan(unittest.TestCase):
         assets(self.folder / "assets", LLAMA)
         losses, weights, saved = train(LLAMA, tokens)
         for age, num_ranks, steps in (("current", 2, (STEPS,)), ("v0.2.2", 1, (STEPS - 1, STEPS))):
-            state = titan_state(*saved, LLAMA, age, SAVED_STEP, tokens=SAVED_STEP * BATCH * LENGTH)
+            state = titan_state(*saved, LLAMA, age, SAVED_STEP, tokens=SAVED_STEP * BATCH * LENGTH // 2)  # of one rank
             folder = self.folder / f"{age}.run" / "checkpoint" / f"step-{SAVED_STEP}"
             save(state, folder, num_ranks=2)
             start = folder.parent.parent
@@ -532,10 +570,20 @@ class TorchTitan(unittest.TestCase):
             found = [json.loads(line) for line in (self.folder / age / "metrics.jsonl").read_text().splitlines()]
             self.assertEqual([line["step"] for line in found], list(range(SAVED_STEP + 1, STEPS + 1)))
             for line in found:
+                self.assertEqual(line["tokens"], line["step"] * BATCH * LENGTH)
                 self.assertLess(abs(line["loss"] / losses[line["step"] - 1] - 1), 1e-9)
             convert(self.folder / age, self.folder / f"{age}.hf", "--to", "hf")
             for name, tensor in read_safetensors(self.folder / f"{age}.hf").items():
                 self.assertLess((tensor - weights[name]).abs().max() / weights[name].abs().max(), 1e-9, name)
+        # states that do not fit
+        del state["optimizer"]["state.norm.weight.exp_avg"]
+        save(state, self.folder / "part" / "step-3")
+        load = ("--checkpoint.initial_load_path", self.folder / "part")
+        said = self.pretrain(2, "refused", *load, code=2)
+        self.assertIn("they do not fit the model: optimizer.state.norm.weight.exp_avg is missing", said)
+        said = self.pretrain(2, "again", *load, "--checkpoint.exclude_from_loading", "optimizer", "--training.steps", SAVED_STEP + 1)
+        self.assertEqual(said.count("the optimizer's states are left out"), 1, said)
+        self.assertEqual(json.loads((self.folder / "again" / "metrics.jsonl").read_text().splitlines()[0])["step"], SAVED_STEP + 1)
         # weights alone, and a step that has them alone
         save(titan(saved[0], LLAMA, "current", fused=False), self.folder / "weights" / "step-3")
         load = ("--checkpoint.initial_load_path", self.folder / "weights")

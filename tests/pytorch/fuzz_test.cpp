@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 const fs::path kSamples = SAMPLES;
 
-/// Over what readers of pickles and zips trip.
+/// Bytes that readers of pickles and zips are prone to misread.
 const std::vector<std::string> kParts = {"\x80\x02"s,
                                          "."s,
                                          "("s,

@@ -165,9 +165,9 @@ void refuse_router_biases(const ModelSource& source) {
                                 [](std::byte byte) { return byte == std::byte{0}; }))
             continue;
         throw UserError(
-            "{}: {} has biases in the choice of experts (moe.bias_update_rate), for which {} has no place in "
-            "Hugging Face's format: the export would be another model. Keep it in this program's formats, "
-            "which eval reads",
+            "{}: {} has biases in the choice of experts (moe.bias_update_rate; load_balance_coeff of "
+            "TorchTitan, 1e-3 by default), for which {} has no place in Hugging Face's format: the export "
+            "would be another model. Keep it in this program's formats, which eval reads",
             source.path.string(), tensor.name, source.spec.name);
     }
 }

@@ -26,10 +26,11 @@ using pytorch::DistributedCheckpoint;
 
 constexpr int64_t kMaxTitanConfigBytes = 16 << 20;
 
-/// N of "step-N".
+/// N of "step-N". This program's own steps begin with zeros.
 std::optional<int64_t> titan_step(const std::string& name) {
     const std::string_view word = "step-";
-    if (!name.starts_with(word)) return std::nullopt;
+    const bool is_own = name.size() > word.size() + 1 && name[word.size()] == '0';
+    if (!name.starts_with(word) || is_own) return std::nullopt;
     int64_t step = 0;
     const auto [end, error] = std::from_chars(name.data() + word.size(), name.data() + name.size(), step);
     return error == std::errc() && end == name.data() + name.size() ? std::optional(step) : std::nullopt;
@@ -75,22 +76,36 @@ std::vector<model::NamedPreset> fitting_presets(const DistributedCheckpoint& che
     return presets;
 }
 
+/// The model of the tensors' names and shapes. A Llama's rotary frequencies do not show in them, and
+/// TorchTitan has had others than the presets: 1B and 3B are scaled by 8, and nothing was before October
+/// 2025.
 void choose_preset(const DistributedCheckpoint& checkpoint, ModelSource& source) {
     const std::vector<model::NamedPreset> presets = fitting_presets(checkpoint);
-    if (presets.size() != 1) {
+    if (presets.size() != 1 || presets[0].spec.name == "llama3") {
         std::vector<std::string> titles;
         for (const model::NamedPreset& preset : presets) titles.push_back(preset.name + " " + preset.flavor);
+        std::string found = "no preset has its tensors";
+        if (titles.size() == 1)
+            found = "its tensors, which are those of " + titles[0] +
+                    ", do not show how its rotary frequencies are scaled";
+        if (titles.size() > 1)
+            found = fmt::format("several presets have its tensors ({})", fmt::join(titles, ", "));
         throw UserError(
-            "{} does not say its model, and {} its tensors. Name a Hugging Face folder with the model's "
-            "config.json and the tokenizer's files (convert-checkpoint --assets; a run has its own model)",
-            checkpoint.place(),
-            titles.empty() ? "no preset has"
-                           : fmt::format("several presets have ({})", fmt::join(titles, ", ")));
+            "{} does not say its model, and {}. Name a Hugging Face folder with the model's config.json and "
+            "the tokenizer's files (convert-checkpoint --assets; a run has its own model)",
+            checkpoint.place(), found);
     }
     source.spec = presets[0].spec;
     source.config_json = model::hugging_face_config(source.spec);
     spdlog::info("{}: by its tensors the model is the preset {} {}", checkpoint.place(), presets[0].name,
                  presets[0].flavor);
+}
+
+void say_frequencies(const DistributedCheckpoint& checkpoint, const model::ModelSpec& spec) {
+    spdlog::info("{}: taken for the given model, with the rotary base {:g} and {}, which no tensor shows",
+                 checkpoint.place(), spec.rope_theta,
+                 spec.rope_scaling ? fmt::format("frequencies scaled by {:g}", spec.rope_scaling->factor)
+                                   : "frequencies that are not scaled");
 }
 
 /// A number of the run's state: an object, or a tensor of older versions.
@@ -109,47 +124,45 @@ std::optional<int64_t> number_of(const DistributedCheckpoint& checkpoint, const 
     return std::nullopt;
 }
 
-/// The state of the run, as lib/trainer/resume/FORMAT.md defines it. TorchTitan counts no samples.
-std::string state_of(int64_t step, int64_t tokens, int64_t num_updates) {
+/// The state of the run, as lib/trainer/resume/FORMAT.md defines it. TorchTitan counts no samples, and of the
+/// tokens those of one rank (train_state.ntokens_seen).
+std::string state_of(int64_t step, int64_t num_updates) {
     const nlohmann::ordered_json guard = {{"skipped", std::max<int64_t>(0, step - num_updates)},
                                           {"nonfinite_in_a_row", 0},
                                           {"spikes_in_a_row", 0},
                                           {"losses", nlohmann::json::array()},
                                           {"grad_norms", nlohmann::json::array()}};
-    const nlohmann::ordered_json state = {{"step", step},           {"samples", nullptr}, {"tokens", tokens},
+    const nlohmann::ordered_json state = {{"step", step},           {"samples", nullptr}, {"tokens", nullptr},
                                           {"seq_len", 1},           {"seed", 0},          {"data", ""},
                                           {"updates", num_updates}, {"lr_schedule", 2},   {"guard", guard}};
     return state.dump();
 }
 
 /// The step of the run; none if there is none, and then the optimizer's states are of no use.
-std::optional<int64_t> step_of(const DistributedCheckpoint& checkpoint) {
+std::optional<int64_t> step_of(const DistributedCheckpoint& checkpoint, ModelSource& source) {
     const auto step = number_of(checkpoint, "train_state.step");
     if (step && *step >= 0) return step;
     const auto is_state = [](const auto& tensor) { return tensor.name.starts_with("optimizer."); };
     if (std::ranges::any_of(checkpoint.tensors(), is_state)) {
-        spdlog::warn(
-            "{}: the optimizer's states are left out, because there is no step of the run "
-            "(train_state.step)",
-            checkpoint.place());
+        source.weights_alone =
+            "the optimizer's states are left out, because there is no step of the run (train_state.step)";
     }
     return std::nullopt;
 }
 
 checkpoint::Description description_of(const DistributedCheckpoint& checkpoint, const ModelSource& source,
-                                       int64_t step, int64_t num_updates) {
+                                       int64_t step, const TorchTitanTensors& named, bool quiet) {
     const auto epoch = number_of(checkpoint, "lr_scheduler.last_epoch");
-    if (epoch && *epoch != step) {
+    if (epoch && *epoch != step && !quiet) {
         spdlog::warn(
             "{}: its learning rate is at step {}, but the run at step {}; here it follows from the step",
             checkpoint.place(), *epoch, step);
     }
-    const int64_t tokens = number_of(checkpoint, "train_state.ntokens_seen").value_or(0);
     return {.step = step,
             .program = "TorchTitan",
-            .model_only = false,
+            .model_only = !named.has_optimizer,
             .model = source.config_json,
-            .state = state_of(step, std::max<int64_t>(0, tokens), num_updates > 0 ? num_updates : step)};
+            .state = state_of(step, named.num_updates > 0 ? named.num_updates : step)};
 }
 
 }  // namespace
@@ -173,7 +186,10 @@ ModelSource open_distributed(const fs::path& folder, const OpenOptions& options)
     refuse_replica(checkpoint);
     refuse_other_models(checkpoint);
     ModelSource source{.form = Form::Distributed, .path = folder};
-    if (!give_model(options, source)) choose_preset(checkpoint, source);
+    if (give_model(options, source))
+        say_frequencies(checkpoint, source.spec);
+    else
+        choose_preset(checkpoint, source);
     if (!has_torchtitan_names(source.spec)) {
         throw UserError("{}: TorchTitan has no model like this one ({}); it has Llama 3 and Qwen3",
                         folder.string(), source.spec.name);
@@ -181,16 +197,21 @@ ModelSource open_distributed(const fs::path& folder, const OpenOptions& options)
     std::vector<std::string> other_tensors;
     for (const pytorch::OtherTensor& tensor : checkpoint.other_tensors())
         other_tensors.push_back(tensor.name);
-    const std::optional<int64_t> step = step_of(checkpoint);
+    const std::optional<int64_t> step = step_of(checkpoint, source);
     TorchTitanTensors named =
         with_torchtitan_names(std::move(opened), other_tensors, source.spec, step.has_value());
-    if (named.has_optimizer)
-        source.description = description_of(checkpoint, source, *step, named.num_updates);
+    if (!named.state_faults.empty()) {
+        source.weights_alone =
+            "the optimizer's states are left out, because they do not fit the model: " + named.state_faults;
+    }
+    if (!source.weights_alone.empty() && !options.quiet)
+        spdlog::warn("{}: {}", folder.string(), source.weights_alone);
+    if (step) source.description = description_of(checkpoint, source, *step, named, options.quiet);
     source.tensors = std::move(named.tensors);
     return source;
 }
 
-std::optional<fs::path> newest_titan_step(const fs::path& folder) {
+std::optional<fs::path> newest_titan_step(const fs::path& folder, bool quiet) {
     std::vector<std::pair<int64_t, fs::path>> steps;
     std::error_code failed;
     for (const auto& entry : fs::directory_iterator(folder, failed)) {
@@ -201,11 +222,14 @@ std::optional<fs::path> newest_titan_step(const fs::path& folder) {
     std::ranges::sort(steps, std::greater());
     for (const auto& [step, path] : steps) {
         if (is_whole_titan_step(path)) return path;
-        spdlog::warn("{} is passed over: it has neither .metadata nor {}, so its save did not end",
+        if (quiet) continue;
+        spdlog::warn("{} is passed over: it has neither .metadata nor {}, as if its save did not end",
                      path.string(), kSafetensorsIndexName);
     }
-    throw UserError("{} has {} folders step-N, but none has .metadata: no save of them ended",
-                    folder.string(), steps.size());
+    throw UserError(
+        "{} has {} folders step-N, but none has .metadata: either no save of them ended, or they are not of "
+        "torch.distributed.checkpoint (TorchTitan's torch_checkpointing is not read)",
+        folder.string(), steps.size());
 }
 
 void refuse_unfinished_titan_step(const fs::path& folder) {
@@ -215,8 +239,7 @@ void refuse_unfinished_titan_step(const fs::path& folder) {
         if (entry.path().extension() == ".distcp") {
             throw UserError(
                 "{} has {}, but no .metadata, which torch.distributed.checkpoint writes last: its save did "
-                "not "
-                "end; take another step",
+                "not end; take another step",
                 folder.string(), name);
         }
         if (name == "sharded" && entry.is_directory(failed)) {

@@ -1,5 +1,5 @@
-// Private to this room: models in the forms of other trainers. Their files do not say all of a model, or
-// nothing of it.
+// Private to this room: models in the forms of other trainers. Their files describe the model in part, or not
+// at all.
 #pragma once
 
 #include <filesystem>
@@ -24,12 +24,13 @@ bool is_there(const std::filesystem::path& path);
 bool give_model(const OpenOptions& options, ModelSource& source);
 
 /// A folder of torch.distributed.checkpoint that TorchTitan wrote, with the optimizer's states if it has
-/// them. The model is the options', or the only preset whose weights have these names and shapes.
+/// them. The model is the options', or the only preset whose weights have these names and shapes; a Llama is
+/// the options', because its rotary frequencies do not show in shapes.
 ModelSource open_distributed(const std::filesystem::path& folder, const OpenOptions& options);
 
-/// The newest whole step among TorchTitan's folders step-N in `folder`; none if it has no such folders. Warns
-/// of newer ones that are not whole. UserError if none is.
-std::optional<std::filesystem::path> newest_titan_step(const std::filesystem::path& folder);
+/// The newest whole step among TorchTitan's folders step-N in `folder`; none if it has no such folders.
+/// Warns, unless `quiet`, of newer ones that are not whole. UserError if none is.
+std::optional<std::filesystem::path> newest_titan_step(const std::filesystem::path& folder, bool quiet);
 
 /// UserError if `folder` is a save of TorchTitan that did not end, or files of one replica of torchft.
 void refuse_unfinished_titan_step(const std::filesystem::path& folder);
@@ -42,7 +43,7 @@ std::optional<std::filesystem::path> megatron_folder(const std::filesystem::path
 ModelSource open_megatron(const std::filesystem::path& folder, const OpenOptions& options);
 
 /// A folder of Meta's: params.json and consolidated.00.pth, or several such files, each with a part of every
-/// matrix. Their params.json is the model unless the options give one.
+/// matrix. The model is that of params.json; UserError if the options give another one.
 ModelSource open_meta(const std::filesystem::path& folder, const OpenOptions& options);
 
 /// The tensors of pytorch_model.bin, or of the files that pytorch_model.bin.index.json names.

@@ -33,9 +33,9 @@ constexpr const char *kMegatronTracker = "latest_checkpointed_iteration.txt",
                      *kMegatronMetadata = "metadata.json", *kMegatronCommon = "common.pt";
 constexpr int64_t kMaxMegatronTextBytes = 1 << 20;
 
-// Classes of the objects beside the tensors, as megatron/core/safe_globals.py lists them.
+// Classes of the objects beside the tensors, as megatron/core/safe_globals.py lists them; those of
+// pytorch::known_classes() are left out.
 constexpr std::string_view kMegatronClasses[] = {
-    "argparse.Namespace",
     "types.SimpleNamespace",
     "signal.Signals",
     "megatron.core.enums.ModelType",
@@ -99,7 +99,7 @@ std::string sharded_backend(const fs::path& path) {
 /// damaged.
 class MegatronArguments {
   public:
-    explicit MegatronArguments(const DistributedCheckpoint& checkpoint) {
+    MegatronArguments(const DistributedCheckpoint& checkpoint, bool quiet) {
         const fs::path common = fs::path(checkpoint.place()) / kMegatronCommon;
         if (is_there(common) && !pytorch::is_saved_file(common))
             throw DamageError("{} is damaged: it does not begin as torch.save writes it. Copy it again",
@@ -111,6 +111,7 @@ class MegatronArguments {
         } catch (const DamageError&) {
             throw;
         } catch (const UserError& error) {
+            if (quiet) return;
             spdlog::warn("{}: the arguments of the run are not compared with the model: {}",
                          checkpoint.place(), error.what());
         }
@@ -235,7 +236,7 @@ ModelSource open_megatron(const fs::path& folder, const OpenOptions& options) {
             folder.string());
     }
     auto checkpoint = std::make_unique<DistributedCheckpoint>(folder, kMegatronClasses);
-    const MegatronArguments arguments(*checkpoint);
+    const MegatronArguments arguments(*checkpoint, options.quiet);
     check_arguments(arguments, source.spec, folder.string());
     const double multiple =
         arguments.number("make_vocab_size_divisible_by") * arguments.number("tensor_model_parallel_size");

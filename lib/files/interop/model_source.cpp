@@ -102,6 +102,10 @@ void refuse_other_weights(const fs::path& folder) {
     for (const auto& entry : fs::directory_iterator(folder, failed)) {
         const std::string name = entry.path().filename().string(), ending = entry.path().extension();
         if (ending != ".gguf" && ending != ".pth" && ending != ".pt" && ending != ".ckpt") continue;
+        if (name.starts_with("consolidated.")) {
+            throw UserError("{} has {}, but no {}, which has the model of Meta's files", folder.string(),
+                            name, kMetaParameters);
+        }
         throw UserError(
             "{} has {}, which is {} and not read; fetch the model as a Hugging Face folder, with {} and {}",
             folder.string(), shown(name),
@@ -134,10 +138,18 @@ bool has_any(const fs::path& folder, std::initializer_list<const char*> names) {
     return std::ranges::any_of(names, [&](const char* name) { return is_there(folder / name); });
 }
 
+bool has_pickled_weights(const fs::path& folder) {
+    return has_any(folder, {kPickledWeights, kPickledWeightsIndex});
+}
+
+/// Whether the folder has weights in files of Hugging Face's names.
+bool has_named_weights(const fs::path& folder) {
+    return has_pickled_weights(folder) || has_any(folder, {kSafetensorsName, kSafetensorsIndexName});
+}
+
 /// A folder with weights under Hugging Face's names, or with config.json.
 ModelSource open_named_weights(const fs::path& folder, const OpenOptions& options) {
-    const bool is_pickled = has_any(folder, {kPickledWeights, kPickledWeightsIndex});
-    const bool weights = is_pickled || has_any(folder, {kSafetensorsName, kSafetensorsIndexName});
+    const bool is_pickled = has_pickled_weights(folder), weights = has_named_weights(folder);
     const bool config = is_there(folder / kConfigName);
     if (weights && (config || options.spec || has_config(options.assets)))
         return open_hugging_face(folder, options);
@@ -158,8 +170,7 @@ ModelSource open_named_weights(const fs::path& folder, const OpenOptions& option
     }
     throw UserError(
         "{} holds no model: looked for {} (a step), whole step-NNNNNNNN folders, also in {}/ (a run), {} "
-        "with "
-        "{} (Hugging Face), .metadata (torch.distributed.checkpoint) and {} (Meta); it holds {}",
+        "with {} (Hugging Face), .metadata (torch.distributed.checkpoint) and {} (Meta); it holds {}",
         folder.string(), kManifestName, kCheckpointFolder, kConfigName, kSafetensorsName, kMetaParameters,
         contents(folder));
 }
@@ -171,11 +182,16 @@ ModelSource open_folder(const fs::path& folder, const OpenOptions& options) {
     }
     if (const auto iteration = megatron_folder(folder)) return open_megatron(*iteration, options);
     if (pytorch::is_distributed_checkpoint(folder)) return open_distributed(folder, options);
-    for (const fs::path& place : {folder, folder / kCheckpointFolder})
-        if (const auto step = newest_titan_step(place)) return open_folder(*step, options);
     for (const char* name : {kSafetensorsName, kSafetensorsIndexName, kConfigName})
         refuse_broken_link(folder / name);
-    if (is_there(folder / kMetaParameters)) return open_meta(folder, options);
+    const bool weights = has_named_weights(folder);
+    for (const fs::path& place : {folder, folder / kCheckpointFolder}) {
+        if (weights) break;
+        if (const auto step = newest_titan_step(place, options.quiet)) return open_folder(*step, options);
+    }
+    // Mistral's folders on the hub have a params.json beside the files of Hugging Face.
+    const bool is_described = weights && is_there(folder / kConfigName);
+    if (!is_described && is_there(folder / kMetaParameters)) return open_meta(folder, options);
     return open_named_weights(folder, options);
 }
 

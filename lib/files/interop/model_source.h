@@ -37,7 +37,8 @@ struct ModelSource {
 
     std::optional<checkpoint::Description> description;  // only of a checkpoint of this program or another
 
-    /// Why the weights alone are read from a checkpoint of another program that has more; else empty.
+    /// Why no optimizer's states are read from a checkpoint of another program that may have them; else
+    /// empty.
     std::string weights_alone = {};
 
     /// Points to the object of `tensors` if that is a checkpoint, else null.
@@ -51,6 +52,8 @@ struct OpenOptions {
     std::filesystem::path assets = {};
     /// The model, in place of config.json's.
     std::optional<model::ModelSpec> spec = {};
+    /// On all ranks but one: logs no warnings.
+    bool quiet = false;
 };
 
 /// Opens the model at `path`: a step's folder, a full file, a Hugging Face folder, a folder of

@@ -1,6 +1,7 @@
 // Models in files of torch.save: Meta's consolidated.NN.pth, each of which has a part of every matrix, and
 // the pytorch_model.bin that Hugging Face used before safetensors.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "base/json_field.h"
 #include "base/raw_file.h"
 #include "base/strict_json.h"
+#include "base/text.h"
 #include "interop/foreign_sources.h"
 #include "interop/joined_source.h"
 #include "interop/names.h"
@@ -29,6 +31,17 @@ using checkpoint::TensorSource;
 
 constexpr int64_t kMaxMetaJsonBytes = 100'000'000;
 
+/// UserError if the file has tensors of types that no weight has.
+std::unique_ptr<pytorch::SavedFile> open_weights(const fs::path& path) {
+    auto file = std::make_unique<pytorch::SavedFile>(path);
+    std::vector<std::string> others;
+    for (const pytorch::OtherTensor& tensor : file->other_tensors())
+        others.push_back(fmt::format("{} ({})", shown(tensor.name), tensor.type));
+    if (others.empty()) return file;
+    constexpr size_t kShown = 12;
+    throw UserError("{} has tensors that are not of the model: {}", path.string(), listed(others, kShown));
+}
+
 /// The prefix of the names of part `part`: its file's name.
 std::string meta_part(int part) { return fmt::format("consolidated.{:02}.pth/", part); }
 
@@ -41,8 +54,7 @@ std::unique_ptr<TensorSource> open_parts(const fs::path& folder, int& num_parts)
         return folder / name.substr(0, name.size() - 1);
     };
     while (is_there(file())) {
-        auto part = std::make_unique<pytorch::SavedFile>(file());
-        members.push_back({meta_part(static_cast<int>(members.size())), std::move(part)});
+        members.push_back({meta_part(static_cast<int>(members.size())), open_weights(file())});
     }
     num_parts = static_cast<int>(members.size());
     for (const auto& entry : fs::directory_iterator(folder, failed)) {
@@ -79,9 +91,10 @@ bool is_of_sizes(const model::ModelSpec& preset, const model::ModelSpec& spec) {
            preset.vocab_size == spec.vocab_size;
 }
 
-/// Sets the scaling of Llama 3.1's frequencies. Llama 3.2 has another factor, of which params.json says
-/// nothing.
-void scale_frequencies(const JsonField& parameters, model::ModelSpec& spec) {
+/// Sets the scaling of Llama 3.1's frequencies. Llama 3.2 has another factor, which params.json may leave
+/// out: then it is that of the given model or of the preset of these sizes.
+void scale_frequencies(const JsonField& parameters, const std::optional<model::RopeScaling>& given,
+                       model::ModelSpec& spec) {
     spec.rope_scaling = model::RopeScaling{};
     spec.max_context = 131072;
     for (const model::NamedPreset& preset : model::presets()) {
@@ -89,11 +102,13 @@ void scale_frequencies(const JsonField& parameters, model::ModelSpec& spec) {
         spec.rope_scaling = preset.spec.rope_scaling;
         spec.tied_embeddings = preset.spec.tied_embeddings;
     }
+    if (given && given->type == model::RopeScaling::Type::Llama3) spec.rope_scaling = given;
     spec.rope_scaling->factor = parameters["rope_scaling_factor"].number(spec.rope_scaling->factor);
 }
 
-/// The model of Meta's params.json.
-model::ModelSpec meta_spec(const fs::path& folder, const TensorSource& parts, int num_parts) {
+/// The model of Meta's params.json. `scaling`: that of the given model.
+model::ModelSpec meta_spec(const fs::path& folder, const TensorSource& parts, int num_parts,
+                           const std::optional<model::RopeScaling>& scaling) {
     const std::string file = (folder / kMetaParameters).string();
     const nlohmann::ordered_json text = parse_json(read_text(file, kMaxMetaJsonBytes), file);
     const JsonField parameters(text, file);
@@ -117,8 +132,26 @@ model::ModelSpec meta_spec(const fs::path& folder, const TensorSource& parts, in
     spec.norm_eps = parameters["norm_eps"].number(1e-5);
     spec.rope_theta = parameters["rope_theta"].number(10000);
     spec.max_context = spec.rope_theta > 10000 ? 8192 : 4096;
-    if (parameters["use_scaled_rope"].boolean(false)) scale_frequencies(parameters, spec);
+    if (parameters["use_scaled_rope"].boolean(false)) scale_frequencies(parameters, scaling, spec);
     return spec;
+}
+
+/// Sets the model of params.json, or checks that the given one is the same. params.json does not say whether
+/// embedding and head are one table.
+void set_model(const OpenOptions& options, const TensorSource& parts, int num_parts, ModelSource& source) {
+    const bool is_given = give_model(options, source);
+    if (is_given && source.spec.name != "llama3")
+        throw UserError("{}: Meta's files are of Llama, not of {}", source.path.string(), source.spec.name);
+    model::ModelSpec spec = meta_spec(source.path, parts, num_parts, source.spec.rope_scaling);
+    if (is_given) {
+        spec.tied_embeddings = source.spec.tied_embeddings;
+        const std::vector<std::string> differences = model::differences(spec, source.spec);
+        if (differences.empty()) return;
+        throw UserError("{} says another model than the one that is given: {}",
+                        (source.path / kMetaParameters).string(), fmt::join(differences, "; "));
+    }
+    source.spec = spec;
+    source.config_json = model::hugging_face_config(spec);
 }
 
 /// Maps the model's tensors to those of the parts.
@@ -198,14 +231,9 @@ ModelSource open_meta(const fs::path& folder, const OpenOptions& options) {
     int num_parts = 0;
     auto parts = open_parts(folder, num_parts);
     ModelSource source{.form = Form::Meta, .path = folder};
-    if (!give_model(options, source)) {
-        source.spec = meta_spec(folder, *parts, num_parts);
-        source.config_json = model::hugging_face_config(source.spec);
-    }
+    set_model(options, *parts, num_parts, source);
     if (source.assets.empty()) source.assets = folder;
     const model::ModelSpec& spec = source.spec;
-    if (spec.name != "llama3")
-        throw UserError("{}: Meta's files are of Llama, not of {}", folder.string(), spec.name);
     check_divisible(spec, num_parts, folder.string());
     const TensorInfo& table = parts->at(meta_part(0) + "tok_embeddings.weight");
     MetaMap meta(spec, num_parts, table.shape.size() == 2 && table.shape[1] == spec.dim);
@@ -219,12 +247,12 @@ ModelSource open_meta(const fs::path& folder, const OpenOptions& options) {
     for (const TensorMap::Theirs& theirs : map.theirs)
         expected.insert(theirs.name.substr(meta_part(0).size()));
     for (const auto& [name, tensor] : there) {
-        const std::string key = name.substr(meta_part(0).size());
+        const std::string part = name.substr(0, meta_part(0).size()), key = name.substr(part.size());
         if (expected.contains(key) || key == "rope.freqs") continue;
-        if (!(spec.tied_embeddings && key == "output.weight"))
+        if (spec.tied_embeddings && key == "output.weight")
+            check_tied_head(*parts, *tensor, part + "tok_embeddings.weight", faults);
+        else
             faults.add(shown(name) + " is not a tensor of the model");
-        else if (num_parts == 1)
-            check_tied_head(*parts, *tensor, meta_part(0) + "tok_embeddings.weight", faults);
     }
     faults.check(folder.string(), spec);
     source.tensors = std::make_unique<MappedSource>(std::move(parts), std::move(map.ours));
@@ -233,7 +261,7 @@ ModelSource open_meta(const fs::path& folder, const OpenOptions& options) {
 
 std::unique_ptr<TensorSource> open_pickled_weights(const fs::path& folder) {
     const fs::path index = folder / kPickledWeightsIndex;
-    if (!is_there(index)) return std::make_unique<pytorch::SavedFile>(folder / kPickledWeights);
+    if (!is_there(index)) return open_weights(folder / kPickledWeights);
     const auto file_of_tensor =
         parse_weights_index(read_text(index, kMaxMetaJsonBytes), index.string(), ".bin");
     std::set<std::string> files;
@@ -242,7 +270,7 @@ std::unique_ptr<TensorSource> open_pickled_weights(const fs::path& folder) {
     for (const std::string& file : files) {
         if (!is_there(folder / file))
             throw UserError("{}: its file {} is missing", index.string(), shown(file));
-        members.push_back({"", std::make_unique<pytorch::SavedFile>(folder / file)});
+        members.push_back({"", open_weights(folder / file)});
     }
     return std::make_unique<JoinedSource>(std::move(members), folder.string());
 }

@@ -140,8 +140,7 @@ std::map<std::string, std::string> parse_weights_index(std::string_view text, co
         if (name.find_first_of(std::string_view("/\\\0", 3)) != name.npos || !name.ends_with(ending)) {
             throw UserError(
                 "{}: \"weight_map\": tensor {}: its file is {}, which is not the name of a {} file beside "
-                "the "
-                "index",
+                "the index",
                 place, shown(tensor), shown_value(file), ending);
         }
         file_of_tensor.emplace(tensor, name);

@@ -44,6 +44,7 @@ void for_each_block(const std::vector<int64_t>& shape, int64_t row, int64_t num_
 
 struct Columns {
     int64_t first = 0, num = 0;
+    bool operator==(const Columns&) const = default;
 };
 
 /// Reads rows of a tensor that is seen as a matrix, without gaps in `out`.
@@ -197,13 +198,32 @@ MappedSource::MappedSource(std::unique_ptr<TensorSource> theirs, std::vector<Map
     }
 }
 
+/// The rows of theirs that were read last. Both halves of a head are in the same rows of pairs.
+struct MappedSource::Buffer {
+    const TensorInfo* tensor = nullptr;
+    int64_t row = 0, num_rows = 0;
+    Columns columns;
+    std::vector<std::byte> bytes;
+
+    void read(const TensorSource& source, const TensorInfo& of, int64_t first, int64_t num,
+              Columns of_columns) {
+        if (tensor == &of && row == first && num_rows == num && columns == of_columns) return;
+        tensor = nullptr;
+        bytes.resize(num * of_columns.num * size_bytes(of.type));
+        read_rows(source, of, first, num, of_columns, bytes);
+        tensor = &of, row = first, num_rows = num, columns = of_columns;
+    }
+};
+
 void MappedSource::read(const TensorInfo& tensor, const Slab& slab, std::span<std::byte> out) const {
+    Buffer buffer;
     for_each_part(ours_.find(tensor.name)->second, slab,
-                  [&](const Part& part) { read_part(part, size_bytes(tensor.type), out); });
+                  [&](const Part& part) { read_part(part, size_bytes(tensor.type), out, buffer); });
 }
 
 /// Reads rows that are apart, there or here, by way of a buffer with the rows between them.
-void MappedSource::read_part(const Part& part, int64_t width, std::span<std::byte> out) const {
+void MappedSource::read_part(const Part& part, int64_t width, std::span<std::byte> out,
+                             Buffer& buffer) const {
     constexpr int64_t kBufferBytes = 4 << 20;
     const TensorInfo& theirs = *their_tensors_.find(part.piece->tensor)->second;
     const Columns columns{part.their_column, part.num_columns};
@@ -213,13 +233,14 @@ void MappedSource::read_part(const Part& part, int64_t width, std::span<std::byt
         return read_rows(*theirs_, theirs, part.their_row, part.num_rows, columns, rows);
     }
     const int64_t batch = std::clamp<int64_t>(kBufferBytes / (row_bytes * step), 1, part.num_rows);
-    std::vector<std::byte> buffer(batch * step * row_bytes);
+    const int64_t offset = part.their_row % step, end = theirs.num_elements() / num_columns(theirs.shape);
     for (int64_t first = 0; first < part.num_rows; first += batch) {
-        const int64_t num = std::min(batch, part.num_rows - first), rows = (num - 1) * step + 1;
-        read_rows(*theirs_, theirs, part.their_row + first * step, rows, columns, buffer);
+        const int64_t num = std::min(batch, part.num_rows - first);
+        const int64_t row = part.their_row - offset + first * step;  // whole strides
+        buffer.read(*theirs_, theirs, row, std::min(num * step, end - row), columns);
         for (int64_t i = 0; i < num; ++i) {
             std::memcpy(&out[(part.element + (first + i) * part.row_stride) * width],
-                        &buffer[i * step * row_bytes], row_bytes);
+                        &buffer.bytes[(offset + i * step) * row_bytes], row_bytes);
         }
     }
 }

@@ -94,7 +94,8 @@ class MappedSource : public checkpoint::TensorSource {
     const std::string& place() const override { return theirs_->place(); }
 
   private:
-    void read_part(const Part& part, int64_t width, std::span<std::byte> out) const;
+    struct Buffer;
+    void read_part(const Part& part, int64_t width, std::span<std::byte> out, Buffer& buffer) const;
 
     std::unique_ptr<checkpoint::TensorSource> theirs_;
     std::map<std::string, const checkpoint::TensorInfo*> their_tensors_;

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/log.h"
 #include "base/strict_json.h"
 #include "interop/names.h"
 #include "model/units.h"
@@ -218,16 +217,16 @@ void add_states(const TensorSource& tensors, const model::ModelSpec& spec, const
     if (there.empty()) return;
     TensorMap map = torchtitan_states(spec, keys.has());
     TensorFaults faults;
-    result.num_updates = take_steps(tensors, there, faults);
+    const int64_t num_updates = take_steps(tensors, there, faults);
     take_expected(there, map, faults);
     for (const auto& [name, tensor] : there)
         faults.add(shown(name) + " is no state of an optimizer of this program");
     result.has_optimizer = faults.none();
     if (!result.has_optimizer) {
-        spdlog::warn("{}: the optimizer's states are left out, because they do not fit the model: {}",
-                     tensors.place(), faults.text());
+        result.state_faults = faults.text();
         return;
     }
+    result.num_updates = num_updates;
     std::ranges::move(map.ours, std::back_inserter(ours));
 }
 

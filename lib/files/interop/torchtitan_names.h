@@ -33,13 +33,14 @@ TensorMap torchtitan_states(const model::ModelSpec& spec, const HasKey& has);
 struct TorchTitanTensors {
     std::unique_ptr<checkpoint::TensorSource> tensors;
     bool has_optimizer = false;
-    int64_t num_updates = 0;  // of AdamW; 0 without it
+    std::string state_faults = {};  // why the optimizer's states are left out, if there are some
+    int64_t num_updates = 0;        // of AdamW; 0 without it
 };
 
 /// UserError, listing the tensors, if weights are missing, unexpected, or of other shapes than the model's.
 /// `other_tensors` are names of tensors whose types TensorInfo does not have. Rotary tables are ignored, and
 /// a tied model's head that equals the embedding table. Optimizer states that are not those of all parameters
-/// are listed in a warning and left out.
+/// are listed in the result and left out.
 TorchTitanTensors with_torchtitan_names(std::unique_ptr<checkpoint::TensorSource> tensors,
                                         const std::vector<std::string>& other_tensors,
                                         const model::ModelSpec& spec, bool with_states);
