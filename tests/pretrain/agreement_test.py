@@ -3,6 +3,7 @@ what differs, the values and the ranks. Paths to equal contents may differ."""
 import json
 import os
 import shutil
+import subprocess
 import unittest
 
 import run
@@ -120,6 +121,13 @@ class Agreement(run.PretrainTest):
         self.assertFalse((self.folder / "run" / "metrics.jsonl").exists())
         same = self.run_ranks(1, "-wdir", nodes[0], *new, ":", "-n", 1, "-wdir", nodes[0], *new, program=())
         self.assert_code(same, 0)
+        for step, node in enumerate(nodes, start=1):  # another program saves on: each rank would find another newest step
+            (node / "outputs").mkdir()
+            subprocess.run([run.PRETRAIN.parent / "convert-checkpoint", node / "init", node / "outputs" / f"step-{step}", "--to", "hf"],
+                           check=True, capture_output=True)
+        words = self.words(training__steps=1, checkpoint__initial_load_path="outputs")
+        done = self.run_ranks(1, "-wdir", nodes[0], *words, ":", "-n", 1, "-wdir", nodes[1], *words, program=())
+        self.assert_one_error(done, 2, 'outputs/step-1" does not exist')
 
     def test_paths_to_equal_contents_and_kernels_of_another_processor_may_differ(self):
         copy = self.folder / "copy.h5"

@@ -1,5 +1,6 @@
 #include "resume/joint_opener.h"
 
+#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -16,6 +17,18 @@ namespace argosy::resume {
 
 using interop::ModelSource;
 
+namespace {
+
+/// The run's state, and the names, types and shapes of the tensors.
+std::string contents(const ModelSource& source) {
+    std::string text = source.description ? source.description->state : "";
+    for (const checkpoint::TensorInfo& tensor : source.tensors->tensors())
+        text += fmt::format("\n{} {} {}", tensor.name, tensor.type_name(), tensor.shape);
+    return text;
+}
+
+}  // namespace
+
 JointOpener::JointOpener(const config::JobConfig& config, const model::ModelSpec& spec,
                          const layout::MeshShape& mesh, comm::Communicator& control, JointWork& work)
     : config_(config),
@@ -26,38 +39,44 @@ JointOpener::JointOpener(const config::JobConfig& config, const model::ModelSpec
       node_(comm::ranks_of_node(control)) {}
 
 Faults JointOpener::open(const std::filesystem::path& path, Want want, ModelSource& source) {
+    const bool is_first = control_.rank() == 0;
+    std::filesystem::path place = path;
     const auto open_own = [&]() -> std::vector<std::string> {
-        source = interop::open_model(path, {.accepted = {config_.model.accept_config_keys},
-                                            .assets = config_.model.hf_assets_path,
-                                            .spec = spec_});
+        source = interop::open_model(place, {.accepted = {config_.model.accept_config_keys},
+                                             .assets = config_.model.hf_assets_path,
+                                             .spec = spec_,
+                                             .quiet = !is_first});
         if (want != Want::OwnStep) return {};
-        if (!source.description) return {path.string() + " is a model, not a step of a run"};
-        parse_scalars(source.description->state, path.string());
+        if (!source.description) return {place.string() + " is a model, not a step of a run"};
+        parse_scalars(source.description->state, place.string());
         return {};
     };
-    const auto unless_known = [&](bool known, const auto& work) {
-        return work_.find_faults([&] { return known ? std::vector<std::string>() : work(); });
+    const auto on = [&](bool own, const auto& work) {
+        return work_.find_faults([&] { return own ? work() : std::vector<std::string>(); });
     };
-    // 1. the first rank of each node opens the checkpoint
-    Faults faults = unless_known(!is_first_of_node(), open_own);
+    // 1. rank 0 opens the checkpoint, and thereby takes the newest step of a folder that may still grow
+    Faults faults = on(is_first, open_own);
     if (!faults.texts.empty()) return faults;
-    // 2. the others open it; a model that is no step they read themselves
+    place = comm::broadcast_text(control_, source.path.string());
+    // 2. the first rank of each other node opens that step
+    faults = on(is_first_of_node() && !is_first, open_own);
+    if (!faults.texts.empty()) return faults;
+    // 3. the others open it; a model that is no step of this program they read themselves
     std::string manifest;
     if (is_first_of_node() && source.form == interop::Form::Sharded)
         manifest = checkpoint::to_json(source.checkpoint->manifest());
     manifest = comm::broadcast_text(*node_, manifest);
-    const std::string place = comm::broadcast_text(*node_, source.path.string());
-    faults = unless_known(is_first_of_node(), [&]() -> std::vector<std::string> {
+    faults = on(!is_first_of_node(), [&]() -> std::vector<std::string> {
         if (manifest.empty()) return open_own();
         source = interop::open_known_step(place, manifest);
         return {};
     });
-    return faults.texts.empty() ? compare_between_nodes(source, manifest) : faults;
+    return faults.texts.empty() ? compare_between_ranks(source, manifest) : faults;
 }
 
 /// A step's manifest identifies its save, and has the checks of all its shards. Returns faults of the bytes
 /// that were read.
-Faults JointOpener::compare_between_nodes(const ModelSource& source, const std::string& manifest) {
+Faults JointOpener::compare_between_ranks(const ModelSource& source, const std::string& manifest) {
     checkpoint::Hash own = checkpoint::hash_of(manifest);
     if (control_.size() == 1) return {};
     Faults faults = work_.find_faults([&]() -> std::vector<std::string> {
@@ -66,6 +85,7 @@ Faults JointOpener::compare_between_nodes(const ModelSource& source, const std::
     });
     if (!faults.texts.empty()) return faults;
     own = comm::broadcast(*node_, own);
+    if (manifest.empty()) own = checkpoint::hash_of(own.hex() + contents(source));
     const std::vector<checkpoint::Hash> all = comm::all_gather(control_, own);
     const auto is_other = [&](const checkpoint::Hash& hash) { return hash != all[0]; };
     const auto other = std::ranges::find_if(all, is_other);

@@ -28,10 +28,10 @@ class JointOpener {
     JointOpener(const config::JobConfig& config, const model::ModelSpec& spec, const layout::MeshShape& mesh,
                 comm::Communicator& control, JointWork& work);
 
-    /// Opens the checkpoint on every rank. The first rank of each node reads a step's manifest, and the
-    /// node's other ranks have it from that rank. Returns the faults. Throws UserError if nodes see different
-    /// checkpoints under the path, such as copies on their disks: they would train together with wrong
-    /// numbers.
+    /// Opens the checkpoint on every rank: the one that rank 0 finds at the path. The first rank of each node
+    /// reads a step's manifest, and the node's other ranks have it from that rank. Returns the faults. Throws
+    /// UserError if ranks see different checkpoints there, such as copies on the nodes' disks: they would
+    /// train together with wrong numbers.
     Faults open(const std::filesystem::path& path, Want want, interop::ModelSource& source);
 
     /// Looks for faults in the files of a step or of a full file. Each rank checks a part of the files, on
@@ -40,7 +40,7 @@ class JointOpener {
 
   private:
     bool is_first_of_node() const { return node_->rank() == 0; }
-    Faults compare_between_nodes(const interop::ModelSource& source, const std::string& manifest);
+    Faults compare_between_ranks(const interop::ModelSource& source, const std::string& manifest);
 
     const config::JobConfig& config_;
     const model::ModelSpec& spec_;
