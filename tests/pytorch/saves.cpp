@@ -118,10 +118,12 @@ void copy_checkpoint(const std::filesystem::path& from, const std::filesystem::p
     DistributedCheckpointWriter writer(options);
     const auto write = [&](size_t first) {
         for (size_t i = first; i < options.tensors.size(); i += 2) {
+            int64_t from = 0;
             for (const layout::Slab& slab : layout::consecutive_slabs(options.tensors[i].shape, 7)) {
                 std::vector<std::byte> bytes(slab.num_elements() * size_bytes(options.tensors[i].type));
                 source.read(options.tensors[i], slab, bytes);
-                writer.append(i, bytes);
+                writer.write(i, from, bytes);
+                from += std::ssize(bytes);
             }
         }
     };

@@ -4,6 +4,8 @@
 #include <zlib.h>
 
 #include <array>
+#include <iterator>
+#include <mutex>
 #include <utility>
 
 #include "base/error.h"
@@ -48,6 +50,53 @@ std::string tensor_pickle(const TensorInfo& tensor) {
     return pickle.end_tuple().call().finish();
 }
 
+/// The checksum of bytes that are written in any order.
+class Checksum {
+  public:
+    void add(int64_t from, std::span<const std::byte> bytes) {
+        const uint32_t crc =
+            static_cast<uint32_t>(crc32_z(0, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+        const std::lock_guard lock(mutex_);
+        join(from, {std::ssize(bytes), crc});
+    }
+    /// REQUIRES: all bytes were added.
+    uint32_t value(int64_t num_bytes) const {
+        const Run run = runs_.empty() ? Run{} : runs_.begin()->second;
+        ARGOSY_CHECK(runs_.size() <= 1 && run.num_bytes == num_bytes);
+        return run.crc;
+    }
+
+  private:
+    struct Run {
+        int64_t num_bytes = 0;
+        uint32_t crc = 0;
+        Run then(const Run& next) const {
+            const auto joined = crc32_combine(crc, next.crc, static_cast<z_off_t>(next.num_bytes));
+            return {num_bytes + next.num_bytes, static_cast<uint32_t>(joined)};
+        }
+    };
+
+    /// Joins a run with those that it touches.
+    void join(int64_t from, Run run) {
+        auto next = runs_.lower_bound(from);
+        if (next != runs_.end() && next->first == from + run.num_bytes) {
+            run = run.then(next->second);
+            next = runs_.erase(next);
+        }
+        if (next != runs_.begin()) {
+            auto& [first, before] = *std::prev(next);
+            if (first + before.num_bytes == from) {
+                before = before.then(run);
+                return;
+            }
+        }
+        runs_.emplace_hint(next, from, run);
+    }
+
+    std::mutex mutex_;
+    std::map<int64_t, Run> runs_;  // by their first byte, with gaps between them
+};
+
 struct Item {
     std::string key;
     size_t file = 0;
@@ -88,8 +137,7 @@ struct DistributedCheckpointWriter::Contents {
     struct Tensor {
         Item item;
         ZipFrame frame;
-        int64_t num_written = 0;
-        uint32_t crc = 0;
+        std::unique_ptr<Checksum> checksum = std::make_unique<Checksum>();
         int64_t data_at() const { return item.offset + std::ssize(frame.head); }
     };
     Options options;
@@ -158,24 +206,19 @@ DistributedCheckpointWriter::DistributedCheckpointWriter(Options options)
     : contents_(std::make_unique<Contents>(std::move(options))) {}
 DistributedCheckpointWriter::~DistributedCheckpointWriter() = default;
 
-void DistributedCheckpointWriter::append(size_t index, std::span<const std::byte> bytes) {
-    Contents::Tensor& tensor = contents_->tensors[index];
+void DistributedCheckpointWriter::write(size_t index, int64_t from, std::span<const std::byte> bytes) {
+    const Contents::Tensor& tensor = contents_->tensors[index];
     const RawFile& file = contents_->files[tensor.item.file];
-    const int64_t at = tensor.data_at() + tensor.num_written;
-    file.write_at(at, bytes);
-    file.begin_sync(at, std::ssize(bytes));
-    tensor.crc = static_cast<uint32_t>(
-        crc32_z(tensor.crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
-    tensor.num_written += std::ssize(bytes);
+    file.write_at(tensor.data_at() + from, bytes);
+    file.begin_sync(tensor.data_at() + from, std::ssize(bytes));
+    tensor.checksum->add(from, bytes);
 }
 
 void DistributedCheckpointWriter::finish() {
     for (size_t i = 0; i < contents_->tensors.size(); ++i) {
         const TensorInfo& info = contents_->options.tensors[i];
         const Contents::Tensor& tensor = contents_->tensors[i];
-        ARGOSY_CHECK(tensor.num_written == info.num_bytes(), "{} has {} bytes", info.name,
-                     tensor.num_written);
-        const ZipFrame frame = Contents::frame_of(info, tensor.crc);
+        const ZipFrame frame = Contents::frame_of(info, tensor.checksum->value(info.num_bytes()));
         const RawFile& file = contents_->files[tensor.item.file];
         file.write_at(tensor.item.offset, std::as_bytes(std::span(frame.head)));
         file.write_at(tensor.data_at() + info.num_bytes(), std::as_bytes(std::span(frame.tail)));

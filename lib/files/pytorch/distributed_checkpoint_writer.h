@@ -41,9 +41,9 @@ class DistributedCheckpointWriter {
     explicit DistributedCheckpointWriter(Options options);
     ~DistributedCheckpointWriter();
 
-    /// Writes bytes of tensor `index`, starting at its byte `from`. Different threads may write to different
-    /// tensors at the same time; bytes of one tensor come in sequence.
-    void append(size_t index, std::span<const std::byte> bytes);
+    /// Writes bytes of tensor `index`, starting at its byte `from`. Each byte is written once, in any order.
+    /// Threads may write at the same time.
+    void write(size_t index, int64_t from, std::span<const std::byte> bytes);
 
     /// Writes `.metadata` last and makes everything durable. REQUIRES: every tensor has all its bytes.
     void finish();
