@@ -21,6 +21,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/arrival.h"
+#include "config/saved.h"
 #include "config/schema.h"
 
 namespace argosy::config {
@@ -65,8 +66,7 @@ void refuse_stray_characters(std::string_view text, const std::string& path) {
     }
 }
 
-toml::table parsed(const std::string& path, std::string_view option) {
-    const std::string text = content_of(path, option);
+toml::table parsed_text(const std::string& text, const std::string& path) {
     refuse_stray_characters(text, path);
     try {
         return toml::parse(text, path);
@@ -76,6 +76,10 @@ toml::table parsed(const std::string& path, std::string_view option) {
     } catch (const std::logic_error& error) {
         throw UserError("{} is not TOML: {}", path, error.what());
     }
+}
+
+toml::table parsed(const std::string& path, std::string_view option) {
+    return parsed_text(content_of(path, option), path);
 }
 
 template <class Element>
@@ -223,6 +227,14 @@ std::vector<Setting> read_toml(const std::string& path) {
     std::vector<Setting> settings;
     read_sections(parsed(path, "config"), "", path, settings);
     return settings;
+}
+
+JobConfig parse_toml(const std::string& text, const std::string& place) {
+    JobConfig config;
+    std::vector<Setting> settings;
+    read_sections(parsed_text(text, place), "", place, settings);
+    for (const Setting& setting : settings) apply(setting, config);
+    return config;
 }
 
 std::vector<Setting> read_any_toml(const std::string& path, std::string_view option) {

@@ -11,29 +11,23 @@
 
 #include "base/error.h"
 #include "comm/values.h"
+#include "train/rates.h"
 
 namespace argosy::train {
 namespace {
 
 OptimizedParameter optimized(parallel::ShardedParameter& parameter, const StepOptions& options) {
     const layout::ParamSpec& spec = parameter.spec();
-    const bool decays = options.decay_all_parameters || spec.kind != layout::ParameterKind::Vector;
-    OptimizedParameter result{
-        .name = spec.name,
-        .rows = layout::rows_of(spec.shape, parameter.slab()),
-        .weights = parameter.master(),
-        .compute = parameter.scale().defined() ? parameter.master() : parameter.compute(),
-        .gradient = parameter.gradient().sum,
-        .weight_decay = decays ? options.weight_decay : 0,
-        .spec = &spec,
-        .owned = parameter.owned()};
-    const auto group = std::ranges::find_if(options.groups, [&](const ParameterGroup& each) {
-        return spec.name.find(each.part) != std::string::npos;
-    });
-    if (group == options.groups.end()) return result;
-    result.lr_factor = group->lr_factor;
-    result.weight_decay = group->weight_decay.value_or(result.weight_decay);
-    return result;
+    const ParameterRates rates = rates_of(spec, options);
+    return {.name = spec.name,
+            .rows = layout::rows_of(spec.shape, parameter.slab()),
+            .weights = parameter.master(),
+            .compute = parameter.scale().defined() ? parameter.master() : parameter.compute(),
+            .gradient = parameter.gradient().sum,
+            .weight_decay = rates.weight_decay,
+            .lr_factor = rates.lr_factor,
+            .spec = &spec,
+            .owned = parameter.owned()};
 }
 
 /// Checks what saves rely on.
@@ -79,6 +73,16 @@ double without_nan_sign(double number) {
 }
 
 }  // namespace
+
+ParameterRates rates_of(const layout::ParamSpec& parameter, const StepOptions& options) {
+    const bool decays = options.decay_all_parameters || parameter.kind != layout::ParameterKind::Vector;
+    const double weight_decay = decays ? options.weight_decay : 0;
+    const auto group = std::ranges::find_if(options.groups, [&](const ParameterGroup& each) {
+        return parameter.name.find(each.part) != std::string::npos;
+    });
+    if (group == options.groups.end()) return {1, weight_decay};
+    return {group->lr_factor, group->weight_decay.value_or(weight_decay)};
+}
 
 bool StepTotals::finite() const {
     return std::isfinite(loss) && std::isfinite(squared_norm) &&
