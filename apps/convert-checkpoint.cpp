@@ -13,10 +13,18 @@
 #include "base/raw_file.h"
 #include "checkpoint/partial_folder.h"
 #include "command_line.h"
+#include "config/choices.h"
+#include "config/parse.h"
+#include "config/saved.h"
 #include "interop/compare.h"
 #include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/inspect.h"
+#include "model/units.h"
+#include "setup/options.h"
+#include "setup/step_options.h"
+#include "train/lr_schedule.h"
+#include "train/rates.h"
 
 namespace argosy {
 namespace {
@@ -27,14 +35,14 @@ using interop::ModelSource;
 
 struct CommandLine {
     CLI::App app{
-        "Converts a model between sharded checkpoints, full files and Hugging Face folders, or describes "
-        "one.\n"
+        "Converts a model between sharded checkpoints, full files, Hugging Face folders and checkpoints of\n"
+        "torch.distributed.checkpoint, or describes one.\n"
         "SRC is a run's folder (its newest step is used), a step's folder, a full file, a Hugging Face\n"
         "folder, a checkpoint of TorchTitan or Megatron, or Meta's .pth files; the program detects which.\n"
-        "DST is a step's folder for sharded, a file for full, a folder for hf. It appears whole or not at\n"
-        "all.",
+        "DST is a step's folder for sharded, a file for full, a folder for hf and for dcp, from which\n"
+        "TorchTitan goes on. It appears whole or not at all.",
         "convert-checkpoint"};
-    std::string source, destination, to, type, assets;
+    std::string source, destination, to, type, assets, names, config;
     int64_t max_file_bytes = ConvertOptions().max_file_bytes;
     int num_shards = 0, num_threads = 0;
     bool model_only = false, force = false, verify = false, inspect = false;
@@ -54,11 +62,13 @@ void add_options(CommandLine& line) {
         "  convert-checkpoint run model.h5 --to full\n"
         "Take a TorchTitan run here, with its optimizer:\n"
         "  convert-checkpoint outputs/checkpoint start --to sharded --assets assets/hf/Llama-3.1-8B\n"
+        "Go home to TorchTitan with step 5000 of a run, and its optimizer:\n"
+        "  convert-checkpoint run outputs/checkpoint/step-5000 --to dcp\n"
         "Describe a file and verify its checksums:\n"
         "  convert-checkpoint --inspect model.h5 --verify");
     app.add_option("SRC", line.source, "the model to read")->required();
     app.add_option("DST", line.destination, "the model to write; its parent folder must exist");
-    app.add_option("--to", line.to, "form of DST")->check(CLI::IsMember({"sharded", "full", "hf"}));
+    app.add_option("--to", line.to, "form of DST")->check(CLI::IsMember({"sharded", "full", "hf", "dcp"}));
     app.add_option("--shards", line.num_shards,
                    "number of files of a sharded checkpoint, which split each tensor on its first\n"
                    "dim; default: as many as SRC has, else 1")
@@ -69,10 +79,18 @@ void add_options(CommandLine& line) {
         ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
     app.add_flag("--model-only", line.model_only, "omit the optimizer's state; hf always omits it");
     app.add_option("--max-shard-size", line.max_file_bytes,
-                   "maximum bytes of tensors in one file of hf: 5GB, 512MiB, 1000000")
+                   "maximum bytes of tensors in one file of hf and dcp: 5GB, 512MiB, 1000000")
         ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
         ->check(CLI::PositiveNumber)
         ->option_text("SIZE=5GB");
+    app.add_option("--dcp-names", line.names,
+                   "TorchTitan's names of the tensors of dcp: of its current version or of 0.2;\n"
+                   "default: current")
+        ->check(CLI::IsMember({"current", "v0.2"}));
+    app.add_option("--config", line.config,
+                   "a run's configuration (TOML), whose learning rate, betas and weight decay the\n"
+                   "optimizer of dcp gets; default: that of the run which saved SRC")
+        ->option_text("FILE");
     app.add_flag("--force", line.force,
                  "replace DST if it is a checkpoint or a model that a conversion wrote");
     app.add_flag("--verify", line.verify,
@@ -98,26 +116,83 @@ void check_options(const CommandLine& line) {
         }
     };
     if (line.inspect) {
-        refuse({"DST", "--to", "--shards", "--dtype", "--model-only", "--max-shard-size", "--force"},
+        refuse({"DST", "--to", "--shards", "--dtype", "--model-only", "--max-shard-size", "--force",
+                "--dcp-names", "--config"},
                "cannot be combined with --inspect, which writes nothing");
         return;
     }
-    if (!given("DST")) throw UserError("DST is missing: convert-checkpoint SRC DST --to sharded|full|hf");
-    if (!given("--to")) throw UserError("--to is missing: sharded, full or hf");
+    if (!given("DST")) throw UserError("DST is missing: convert-checkpoint SRC DST --to sharded|full|hf|dcp");
+    if (!given("--to")) throw UserError("--to is missing: sharded, full, hf or dcp");
     if (line.to != "sharded") refuse({"--shards"}, "needs --to sharded");
-    if (line.to != "hf") refuse({"--max-shard-size"}, "needs --to hf");
+    if (line.to != "hf" && line.to != "dcp") refuse({"--max-shard-size"}, "needs --to hf or --to dcp");
+    if (line.to != "dcp") refuse({"--dcp-names", "--config"}, "needs --to dcp");
+    if (line.model_only) refuse({"--config"}, "is for the optimizer, which --model-only omits");
 }
 
 ConvertOptions convert_options(const CommandLine& line) {
     ConvertOptions options{.num_shards = line.num_shards, .max_file_bytes = line.max_file_bytes};
     options.to = line.to == "sharded" ? interop::Form::Sharded
                  : line.to == "full"  ? interop::Form::Full
+                 : line.to == "dcp"   ? interop::Form::Distributed
                                       : interop::Form::HuggingFace;
+    if (line.names == "v0.2") options.names = interop::TorchTitanNames::V02;
     if (line.model_only) options.content = interop::Content::ModelOnly;
     if (line.type == "fp32") options.type = ElementType::Float32;
     if (line.type == "bf16") options.type = ElementType::BFloat16;
     if (line.type == "fp16") options.type = ElementType::Float16;
     return options;
+}
+
+/// The configuration of the source's run. UserError if it is nowhere.
+config::JobConfig run_config(const CommandLine& line, const ModelSource& source) {
+    if (!line.config.empty()) return config::parse_command_line({"--config", line.config}).config;
+    const std::string place = source.path.string(), &text = source.description->config;
+    const char* remedy = "name the run's configuration (--config), or omit the optimizer (--model-only)";
+    if (text.empty()) {
+        throw UserError("{} does not say the learning rate and weight decay of its optimizer; {}", place,
+                        remedy);
+    }
+    try {
+        return config::parse_toml(text, "the configuration in " + place);
+    } catch (const UserError& error) {
+        throw UserError("{}; {}", error.what(), remedy);
+    }
+}
+
+interop::OptimizerSettings optimizer_settings(const config::JobConfig& config, const ModelSource& source) {
+    if (config.optimizer.name == config::OptimizerName::Muon &&
+        config.optimizer.muon_adjust_lr == config::MuonAdjustLr::Spectral) {
+        throw UserError("TorchTitan's Muon has no optimizer.muon_adjust_lr = spectral; add --model-only");
+    }
+    const train::LrSchedule schedule(setup::lr_schedule_options(config, config.training.steps));
+    const train::StepOptions options = setup::step_options(config, source.spec);
+    interop::OptimizerSettings settings{
+        .lr = config.optimizer.lr,
+        .next_lr = schedule.at_step(source.description->step + 1),
+        .beta1 = config.optimizer.beta1,
+        .beta2 = config.optimizer.beta2,
+        .eps = config.optimizer.eps,
+        .momentum = config.optimizer.muon_momentum,
+        .nesterov = config.optimizer.muon_nesterov,
+        .ns_steps = config.optimizer.muon_ns_steps,
+        .adjust_lr =
+            config::one_of(config.optimizer.muon_adjust_lr, {"match_rms_adamw", "original", "spectral"})};
+    for (const layout::ParamSpec& parameter : model::model_parameters(source.spec)) {
+        const auto& [lr_factor, weight_decay] = train::rates_of(parameter, options);
+        settings.parameters[parameter.name] = {lr_factor, weight_decay};
+    }
+    return settings;
+}
+
+/// Says what TorchTitan needs to go on.
+void say_next(const ConvertOptions& options) {
+    if (options.optimizer) {
+        spdlog::info(
+            "TorchTitan goes on from it with checkpoint.exclude_from_loading = [\"dataloader\"], since the "
+            "place in the data is another one there");
+    } else {
+        spdlog::info("TorchTitan begins with it by checkpoint.initial_load_path");
+    }
 }
 
 int num_threads(const CommandLine& line) {
@@ -168,7 +243,7 @@ std::vector<std::string> verify(const ModelSource& source, const ModelSource& re
 }
 
 ExitCode convert(const CommandLine& line) {
-    const ConvertOptions options = convert_options(line);
+    ConvertOptions options = convert_options(line);
     const Replace replace = line.force ? Replace::Yes : Replace::No;
     const ModelSource source = open_source(line);
     const std::filesystem::path destination = checkpoint::without_slash(line.destination);
@@ -177,6 +252,10 @@ ExitCode convert(const CommandLine& line) {
         interop::check_step_name(destination, source.description ? source.description->step : 0);
     }
 
+    const bool to_torch = options.to == interop::Form::Distributed;
+    if (to_torch) interop::require_torchtitan_model(source);
+    if (to_torch && !line.model_only && interop::has_optimizer(source))
+        options.optimizer = optimizer_settings(run_config(line, source), source);
     const auto conversions = interop::plan(source, options);
     const int64_t num_bytes = interop::num_source_bytes(conversions);
     spdlog::info("{} ({}): {} tensors, {}", source.path.string(), name(source.form), conversions.size(),
@@ -199,8 +278,10 @@ ExitCode convert(const CommandLine& line) {
     spdlog::info("converted {}", summary);
     if (line.verify) {
         interop::ByteProgress progress("verifying", num_bytes);
-        const auto found = verify(source, interop::open_model(result, {.accepted = {.all = true}}),
-                                  conversions, stream_options(progress));
+        interop::OpenOptions open{.accepted = {.all = true}};
+        if (to_torch) open.spec = source.spec;
+        const auto found =
+            verify(source, interop::open_model(result, open), conversions, stream_options(progress));
         for (const std::string& difference : found) spdlog::error("{}", difference);
         if (!found.empty()) {
             throw Error(ExitCode::CheckFailed, Reach::AllRanks,
@@ -211,6 +292,7 @@ ExitCode convert(const CommandLine& line) {
     }
     interop::publish_conversion(result, destination, replace);
     spdlog::info("wrote {} ({})", destination.string(), name(options.to));
+    if (to_torch) say_next(options);
     return ExitCode::Done;
 }
 

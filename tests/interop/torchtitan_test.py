@@ -2,6 +2,7 @@
 """Torch writes checkpoints as TorchTitan does, under the names of four ages and on 1, 2 and 4 ranks; convert-checkpoint reads
 them, and pretrain goes on from one as torch itself does. Files of Meta and of torch.save likewise. Ranks are forks of this
 process, since torch loads slowly."""
+import functools
 import json
 import math
 import os
@@ -23,6 +24,7 @@ try:
     import torch.distributed as dist
     import torch.distributed.checkpoint as dcp
     import torch.nn.functional as F
+    from torch.distributed.checkpoint.state_dict import StateDictOptions, get_optimizer_state_dict, set_optimizer_state_dict
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.placement_types import _StridedShard
@@ -106,7 +108,7 @@ def in_pairs(matrix, heads):
 
 def titan(named, config, age, fused):
     """`named` under TorchTitan's names. `fused`: as the parameters are in memory since April 2026, not as they are saved since
-    June."""
+    June; "qkv": without the override that fuses feed-forwards, too."""
     heads, groups, size = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
     result = {"tok_embeddings.weight": named["model.embed_tokens.weight"], "norm.weight": named["model.norm.weight"],
               ("output.weight" if age in ("prefix", "v0.2.2") else "lm_head.weight"): named["lm_head.weight"]}
@@ -131,13 +133,13 @@ def titan(named, config, age, fused):
                                    for expert in range(config["num_experts"])]) for which in ("gate", "up", "down")]
             experts = ours + ("moe.experts." if age == "v0.2.2" else "moe.routed_experts.inner_experts.")
             ends = ("w1", "w3", "w2") if age == "v0.2.2" else ("w1_EFD", "w3_EFD", "w2_EDF")
-            if fused:
+            if fused is True:
                 result |= {experts + "w13": torch.stack(stacks[:2], dim=2), experts + ends[2]: stacks[2]}
             else:
                 result |= {experts + end: stack for end, stack in zip(ends, stacks)}
         else:
             gate, up = named[of + "mlp.gate_proj.weight"], named[of + "mlp.up_proj.weight"]
-            if fused:
+            if fused is True:
                 result[ours + "feed_forward.w13"] = torch.stack([gate, up], dim=1)
             else:
                 result |= {ours + "feed_forward.w1.weight": gate, ours + "feed_forward.w3.weight": up}
@@ -170,12 +172,12 @@ def ours(named, config):
 AGES = ("prefix", "v0.2.2", "fused", "current")
 
 
-def titan_state(weights, states, config, age, step, tokens, num_updates=None):
-    """The state dict that TorchTitan of that age saves. `states`: {"exp_avg": named, ...}."""
+def titan_state(weights, states, config, age, step, tokens, num_updates=None, fused=True):
+    """The state dict that TorchTitan of that age saves. `states`: {"exp_avg": named, ...}. `fused`: the states since April 2026."""
     model = titan(weights, config, age, fused=age == "fused")
     by_parameter = {}
     for state, named in states.items():
-        for name, tensor in titan(named, config, age, fused=age in ("fused", "current")).items():
+        for name, tensor in titan(named, config, age, fused=age in ("fused", "current") and fused).items():
             by_parameter.setdefault(name, {})[state] = tensor
     optimizer = {}
     for name, tensors in by_parameter.items():
@@ -296,24 +298,103 @@ def titan_name(name):
     return our_name(name).replace("attention.w", "attention.qkv_linear.w").replace("qkv_linear.wo", "wo").replace("output", "lm_head")
 
 
+def split(named, config):
+    """The inverse of titan()'s fusion of wq, wk and wv."""
+    heads, groups, size = config["num_attention_heads"], config["num_key_value_heads"], config["head_dim"]
+    result = {}
+    for name, tensor in named.items():
+        if not name.endswith("wqkv.weight"):
+            result[name] = tensor
+            continue
+        parts = tensor.view(groups, heads // groups + 2, size, -1)
+        for which, part in {"q": parts[:, :-2], "k": parts[:, -2], "v": parts[:, -1]}.items():
+            result[name.replace("wqkv", "w" + which)] = part.reshape(-1, tensor.shape[1])
+    return result
+
+
+def rate(step):
+    """TorchTitan's schedule: 2 steps of warm-up, then a linear decay with a virtual last step."""
+    return (step + 1) / 2 if step < 2 else 1.0 if step < 3 else 1 - (step + 1 - 3) / (STEPS - 2)
+
+
+def update(model, parameters, optimizer, tokens, step):
+    """The loss of the step with samples of that number."""
+    samples = [tokens[i * LENGTH:(i + 1) * LENGTH + 1] for i in range(step * BATCH, (step + 1) * BATCH)]
+    loss = model.loss(torch.tensor(samples))
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    optimizer.step()
+    return loss.item()
+
+
+def last_steps_at_home(folder, config, age, tokens):
+    """(step, losses, weights) of the steps after the one in `folder`, which torch loads as TorchTitan does: into parameters, an AdamW
+    and a schedule that have other values, all of whose keys must be there."""
+    module = torch.nn.Module()
+    names = titan(random_tensors(config, 0, torch.float64), config, age, fused="qkv" if age == "current" else False)
+    for name, tensor in names.items():
+        place, (*parts, last) = module, name.split(".")
+        for part in parts:
+            if part not in dict(place.named_children()):
+                place.add_module(part, torch.nn.Module())
+            place = getattr(place, part)
+        place.register_parameter(last, torch.nn.Parameter(torch.zeros_like(tensor)))
+    rates = {"lr": 0.01} if age == "current" else {"lr": 9.0}  # since June 2026 the checkpoint has the rate of the next step alone
+    optimizer = torch.optim.AdamW(module.parameters(), betas=(0.5, 0.6), eps=1.0, weight_decay=9.0, fused=True, foreach=False, **rates)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, functools.partial(rate))
+    flat = StateDictOptions(flatten_optimizer_state_dict=True)
+    state = {name: tensor.detach().clone() for name, tensor in split(dict(module.named_parameters()), config).items()}
+    state |= {"optimizer": get_optimizer_state_dict(module, optimizer, options=flat), "train_state": {"step": 0, "ntokens_seen": 0},
+              "lr_scheduler": {"last_epoch": 0} if age == "current" else schedule.state_dict()}
+    dcp.load(state, checkpoint_id=str(folder))
+    set_optimizer_state_dict(module, optimizer, state["optimizer"], options=flat)
+    if age == "current":
+        schedule.last_epoch = state["lr_scheduler"]["last_epoch"]
+    else:
+        schedule.load_state_dict(state["lr_scheduler"])
+    with torch.no_grad():
+        for name, parameter in split(dict(module.named_parameters()), config).items():
+            if name in dict(module.named_parameters()):
+                parameter.copy_(state[name])
+        for name, parameter in module.named_parameters():
+            if name.endswith("wqkv.weight"):
+                q, k, v = (state[name.replace("wqkv", "w" + which)] for which in "qkv")
+                groups, columns = config["num_key_value_heads"], parameter.shape[1]
+                fused = torch.cat([part.view(groups, -1, config["head_dim"], columns) for part in (q, k, v)], dim=1)
+                parameter.copy_(fused.view(-1, columns))
+    model = Llama({}, config)
+    current = lambda: {titan_name(name) if age == "v0.2.2" else name: tensor
+                       for name, tensor in split(dict(module.named_parameters()), config).items()}
+    model.weights = current()
+    step = state["train_state"]["step"]
+    assert state["train_state"]["ntokens_seen"] == step * BATCH * LENGTH
+    losses = []
+    for number in range(step, STEPS):
+        losses.append(update(model, list(module.parameters()), optimizer, tokens, number))
+        schedule.step()
+        model.weights = current()
+    return step, losses, from_titan({name: tensor.detach() for name, tensor in current().items()}, config)
+
+
+def stored(folder):
+    """All that a checkpoint has: {key: tensor or object}."""
+    listed = dcp.FileSystemReader(str(folder)).read_metadata().state_dict_metadata
+    state = {key: torch.empty(of.size, dtype=of.properties.dtype) if hasattr(of, "size") else None for key, of in listed.items()}
+    dcp.load(state, checkpoint_id=str(folder))
+    return state
+
+
 def train(config, tokens):
     """(losses, weights, what TorchTitan would save after SAVED_STEP) of STEPS steps in plain torch."""
     model = Llama(titan(random_tensors(config, 5, torch.float64), config, "current", fused=False), config)
     parameters = list(model.weights.values())
     optimizer = torch.optim.AdamW(parameters, lr=0.01, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
-    # TorchTitan's schedule: 2 steps of warm-up, then a linear decay with a virtual last step.
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: (step + 1) / 2 if step < 2 else 1.0 if step < 3 else 1 - (step + 1 - 3) / (STEPS - 2))
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     losses, saved = [], None
     for step in range(STEPS):
-        samples = [tokens[i * LENGTH:(i + 1) * LENGTH + 1] for i in range(step * BATCH, (step + 1) * BATCH)]
-        loss = model.loss(torch.tensor(samples))
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
+        losses.append(update(model, parameters, optimizer, tokens, step))
         schedule.step()
-        losses.append(loss.item())
         if step + 1 == SAVED_STEP:
             weights = from_titan({name: tensor.detach().clone() for name, tensor in model.weights.items()}, config)
             states = {state: from_titan({name: optimizer.state[tensor][state].clone() for name, tensor in model.weights.items()},
@@ -533,6 +614,94 @@ class TorchTitan(unittest.TestCase):
         del weights["lm_head.weight"]
         self.assert_equal(read_safetensors(self.folder / "hf0"), weights)
 
+    def test_there_and_back(self):
+        (self.folder / "run.toml").write_text("[optimizer]\nlr = 0.01\n[lr_scheduler]\nwarmup_steps = 0\ndecay_ratio = 0.0\n")
+        home = ("--to", "dcp", "--config", self.folder / "run.toml", "--verify", "--max-shard-size", "20kB")
+        tied = LLAMA | {"tie_word_embeddings": True}
+        for number, (config, age) in enumerate(((LLAMA, "current"), (LLAMA, "v0.2.2"), (MOE, "current"), (MOE, "v0.2.2"), (tied, "current"))):
+            with self.subTest(model=config["model_type"], age=age, tied=config["tie_word_embeddings"]):
+                there, here, back = (self.folder / f"{number}.{name}" for name in ("dcp", "h5", "back"))
+                dtype = torch.bfloat16 if config is MOE else torch.float32
+                weights = random_tensors(config, 1)
+                states = {"exp_avg": random_tensors(config, 2, dtype), "exp_avg_sq": random_tensors(config, 3, dtype)}
+                if config is tied:
+                    weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+                state = titan_state(weights, states, config, age, step=12, tokens=3400, num_updates=11, fused="qkv")
+                if config is tied:
+                    state["optimizer"] = {key: value for key, value in state["optimizer"].items() if "lm_head" not in key}
+                bias = "expert_bias_E" if age == "current" else "expert_bias"
+                if config is MOE:
+                    state |= {f"layers.{layer}.moe.{bias}": torch.full((4,), 0.25 * layer) for layer in range(2)}
+                save(state, there, num_ranks=2)
+                convert(there, here, "--to", "full", "--assets", assets(self.folder / "assets", config))
+                names = "v0.2" if age == "v0.2.2" else "current"
+                said = convert(here, back, "--dcp-names", names, *home)
+                self.assertIn("checkpoint.exclude_from_loading", said)
+                self.assertGreater(len(list(back.glob("*.distcp"))), 2)
+                expected, found = stored(there), stored(back)
+                for key, value in expected.items():
+                    if isinstance(value, torch.Tensor):
+                        self.assertEqual((found[key].dtype, found[key].shape), (value.dtype, value.shape), key)
+                        self.assertTrue(torch.equal(found[key], value), key)
+                    elif "dataloader" not in key and "_last_lr" not in key:
+                        self.assertEqual(found[key], value, key)
+                tensors = {key for key, value in found.items() if isinstance(value, torch.Tensor)}
+                self.assertEqual(tensors, {key for key, value in expected.items() if isinstance(value, torch.Tensor)})
+                flat = {key: value for key, value in expected.items() if isinstance(value, torch.Tensor)}
+                on_ranks(2, lambda mesh: self.load_shards(back, flat, mesh))
+                convert(back, self.folder / "again.h5", "--to", "full", "--force", "--assets", self.folder / "assets")
+                self.assert_full(self.folder / "again.h5",
+                                 {name: tensor for name, tensor in weights.items() if config is not tied or "lm_head" not in name},
+                                 {state: {name: tensor for name, tensor in named.items() if config is not tied or "lm_head" not in name}
+                                  for state, named in states.items()}, config)
+
+    def load_shards(self, folder, expected, mesh):
+        """Torch loads the folder into shards of this rank."""
+        shards = cut_all({key: torch.zeros_like(tensor) for key, tensor in expected.items()}, mesh)
+        dcp.load(shards, checkpoint_id=str(folder))
+        for key, tensor in shards.items():
+            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            self.assertTrue(torch.equal(whole, expected[key]), key)
+
+    def test_what_cannot_go_home(self):
+        given, weights = assets(self.folder / "assets", LLAMA), random_tensors(LLAMA, 1)
+        save(titan_state(weights, {"exp_avg": weights, "exp_avg_sq": weights}, LLAMA, "current", 1, 1), self.folder / "dcp")
+        start = ("--assets", given, "--to")
+        convert(self.folder / "dcp", self.folder / "hf", *start, "hf")
+        said = convert(self.folder / "dcp", self.folder / "no", *start, "dcp", code=2)
+        self.assertIn("does not say the learning rate", said)
+        for more in (("hf", "--dcp-names", "v0.2"), ("full", "--config", "run.toml"), ("dcp", "--model-only", "--config", "run.toml")):
+            convert(self.folder / "dcp", self.folder / "no", *start, *more, code=2)
+        convert(self.folder / "dcp", self.folder / "weights", *start, "dcp", "--model-only", "--dtype", "bf16", "--verify")
+        self.assert_equal(stored(self.folder / "weights"),
+                          {name: tensor.bfloat16() for name, tensor in titan(weights, LLAMA, "current", fused=False).items()})
+        said = convert(self.folder / "hf", self.folder / "weights", "--to", "dcp", "--dcp-names", "v0.2", "--force", "--verify")
+        self.assertIn("checkpoint.initial_load_path", said)
+        self.assert_equal(stored(self.folder / "weights"), titan(weights, LLAMA, "v0.2.2", fused=False))
+        assets(self.folder / "hf", LLAMA | {"model_type": "mistral", "architectures": ["MistralForCausalLM"]})
+        self.assertIn("TorchTitan has no model like this one (mistral)",
+                      convert(self.folder / "hf", self.folder / "no", "--to", "dcp", code=2))
+        self.assertEqual(list(self.folder.glob("no*")), [])
+
+    def assert_goes_home(self, source, expected_step, losses, weights, tokens, *more):
+        for age, names in (("current", "current"), ("v0.2.2", "v0.2")):
+            convert(source, self.folder / f"{age}.home", "--to", "dcp", "--dcp-names", names, "--verify", *more)
+            step, found_losses, found = last_steps_at_home(self.folder / f"{age}.home", LLAMA, age, tokens)
+            self.assertEqual(step, expected_step)
+            for loss, expected in zip(found_losses, losses[step:], strict=True):
+                self.assertLess(abs(loss / expected - 1), 1e-9)
+            for name, tensor in found.items():
+                self.assertLess((tensor - weights[name]).abs().max() / weights[name].abs().max(), 1e-9, name)
+
+    def test_a_run_goes_home(self):
+        tokens = torch.randint(0, 96, (STEPS * BATCH * LENGTH + 1,), generator=torch.Generator().manual_seed(9)).tolist()
+        losses, weights, saved = train(LLAMA, tokens)
+        save(titan_state(*saved, LLAMA, "current", SAVED_STEP, tokens=SAVED_STEP * BATCH * LENGTH), self.folder / "dcp")
+        convert(self.folder / "dcp", self.folder / "ours", "--to", "sharded", "--assets", assets(self.folder / "assets", LLAMA))
+        (self.folder / "run.toml").write_text(
+            f"[training]\nsteps = {STEPS}\n[optimizer]\nlr = 0.01\ndecay_all_parameters = true\n[lr_scheduler]\nwarmup_steps = 2\n")
+        self.assert_goes_home(self.folder / "ours", SAVED_STEP, losses, weights, tokens, "--config", self.folder / "run.toml")
+
     # A run that goes on
 
     def pretrain(self, num_ranks, dump, *more, code=0):
@@ -584,6 +753,10 @@ class TorchTitan(unittest.TestCase):
         said = self.pretrain(2, "again", *load, "--checkpoint.exclude_from_loading", "optimizer", "--training.steps", SAVED_STEP + 1)
         self.assertEqual(said.count("the optimizer's states are left out"), 1, said)
         self.assertEqual(json.loads((self.folder / "again" / "metrics.jsonl").read_text().splitlines()[0])["step"], SAVED_STEP + 1)
+
+        # and goes home, before its last step
+        ours = self.folder / "v0.2.2" / "checkpoint" / f"step-{STEPS - 1:08}"
+        self.assert_goes_home(ours, STEPS - 1, losses, weights, tokens)
         # weights alone, and a step that has them alone
         save(titan(saved[0], LLAMA, "current", fused=False), self.folder / "weights" / "step-3")
         load = ("--checkpoint.initial_load_path", self.folder / "weights")

@@ -27,6 +27,8 @@ std::unique_ptr<Target> make_target(Form form, const TargetOptions& options) {
             return make_sharded_target(options);
         case Form::Full:
             return make_full_target(options);
+        case Form::Distributed:
+            return make_distributed_target(options);
         default:
             return make_hugging_face_target(options);
     }
@@ -83,7 +85,9 @@ std::vector<std::string> superfluous_tensors(const ModelSource& result,
     for (const TensorConversion& conversion : conversions) expected.insert(conversion.to.name);
     std::vector<std::string> found;
     for (const TensorInfo& tensor : result.tensors->tensors()) {
-        if (!expected.contains(tensor.name)) found.push_back(tensor.name + " should not be there");
+        const bool is_zero_bias = result.form == Form::Distributed && model::is_router_bias(tensor.name);
+        if (!expected.contains(tensor.name) && !is_zero_bias)
+            found.push_back(tensor.name + " should not be there");
     }
     return found;
 }
@@ -116,6 +120,9 @@ std::vector<std::string> description_differences(const ModelSource& source, cons
     compare("max_position_embeddings", source.spec.max_context, result.spec.max_context);
     if (source.description && result.description) {
         compare("step", source.description->step, result.description->step);
+    }
+    if (result.form == Form::Distributed) return found;  // TorchTitan has its configuration and tokenizer
+    if (source.description && result.description) {
         compare("mesh", source.description->mesh, result.description->mesh);
         compare("configuration", source.description->config, result.description->config);
         compare("state", source.description->state, result.description->state);
@@ -172,13 +179,45 @@ void refuse_router_biases(const ModelSource& source) {
     }
 }
 
+/// Leaves the tensors that TorchTitan has.
+void keep_torchtitan_tensors(const ModelSource& source, std::vector<TensorConversion>& conversions) {
+    const TensorMap map =
+        torchtitan_tensors(source.spec, TorchTitanNames::Current, [](const std::string&) { return true; });
+    std::set<std::string> known;
+    for (const MappedTensor& ours : map.ours) known.insert(ours.name);
+    std::erase_if(conversions, [&](const TensorConversion& each) {
+        const bool unknown = !known.contains(each.to.name);
+        if (unknown) spdlog::warn("{} is left out: TorchTitan has no such tensor", each.to.name);
+        return unknown;
+    });
+}
+
 }  // namespace
+
+void require_torchtitan_model(const ModelSource& source) {
+    if (has_torchtitan_names(source.spec)) return;
+    const bool biases = source.spec.qkv_bias || source.spec.output_bias || source.spec.mlp_bias;
+    throw UserError(
+        "{}: TorchTitan has no model like this one ({}{}); it has Llama 3 and Qwen3. Most programs read "
+        "--to hf",
+        source.path.string(), source.spec.name, biases ? " with biases" : "");
+}
+
+bool has_optimizer(const ModelSource& source) {
+    return source.description && !source.description->model_only &&
+           std::ranges::any_of(source.tensors->tensors(), [](const TensorInfo& tensor) {
+               return !tensor.name.starts_with(kModelPrefix);
+           });
+}
 
 std::vector<TensorConversion> plan(const ModelSource& source, const ConvertOptions& options) {
     const bool exports = options.to == Form::HuggingFace;
-    const bool model_only = exports || options.content == Content::ModelOnly;
+    const bool to_torch = options.to == Form::Distributed;
+    const bool model_only =
+        exports || options.content == Content::ModelOnly || (to_torch && !options.optimizer);
     std::vector<TensorConversion> conversions =
         plan_conversions(source, model_only ? Content::ModelOnly : Content::Everything, options.type);
+    if (to_torch) keep_torchtitan_tensors(source, conversions);
     if (!exports) return conversions;
     if (has_router_biases(source.spec)) {
         if (may_choose_others(source)) {
@@ -199,12 +238,15 @@ std::vector<TensorConversion> plan(const ModelSource& source, const ConvertOptio
 std::filesystem::path convert(const ModelSource& source, const std::vector<TensorConversion>& conversions,
                               const ConvertOptions& options, const std::filesystem::path& partial,
                               const StreamOptions& stream_options) {
-    const auto target = make_target(options.to, {.source = source,
-                                                 .conversions = conversions,
-                                                 .content = options.content,
-                                                 .partial = partial,
-                                                 .num_shards = num_shards(source, options),
-                                                 .max_file_bytes = options.max_file_bytes});
+    const auto target =
+        make_target(options.to, {.source = source,
+                                 .conversions = conversions,
+                                 .content = options.content,
+                                 .partial = partial,
+                                 .num_shards = num_shards(source, options),
+                                 .max_file_bytes = options.max_file_bytes,
+                                 .names = options.names,
+                                 .optimizer = options.optimizer ? &*options.optimizer : nullptr});
     const auto not_finite =
         run_conversions(source, conversions, stream_options,
                         [&](size_t conversion, const layout::Slab& slab, std::span<const std::byte> bytes) {

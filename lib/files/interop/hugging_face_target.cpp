@@ -136,11 +136,11 @@ std::string file_name(size_t file, size_t num_files) {
     return fmt::format("model-{:05}-of-{:05}.safetensors", file + 1, num_files);
 }
 
-class HuggingFaceTarget : public Target {
+class HuggingFaceTarget : public MappedTarget {
   public:
     explicit HuggingFaceTarget(const TargetOptions& options)
-        : folder_(options.partial), map_(hugging_face_map(options.source.spec)) {
-        std::vector<TensorInfo> tensors = converted_tensors(options);
+        : MappedTarget(hugging_face_map(options.source.spec), options.conversions), folder_(options.partial) {
+        std::vector<TensorInfo> tensors = converted();
         const size_t num_converted = tensors.size();
         add_missing_biases(tensors);
         make_folders(folder_);
@@ -149,19 +149,8 @@ class HuggingFaceTarget : public Target {
         start_files(tensors, split(tensors, options.max_file_bytes));
         for (size_t i = num_converted; i < tensors.size(); ++i) {
             const std::vector<std::byte> zeros(tensors[i].num_bytes());
-            files_[tensors_[i].file].write(tensors_[i].index, 0, zeros);
+            write(i, 0, zeros);
         }
-    }
-
-    void append(size_t conversion, const layout::Slab& slab, std::span<const std::byte> bytes) override {
-        const int64_t width = std::ssize(bytes) / slab.num_elements();
-        for_each_part(*ours_[conversion], slab, [&](const Part& part) {
-            const Tensor& tensor = tensors_[numbers_.find(part.piece->tensor)->second];
-            for_each_run(part, tensor.shape, [&](const layout::Run& run) {
-                files_[tensor.file].write(tensor.index, run.in_a * width,
-                                          bytes.subspan(run.in_b * width, run.length * width));
-            });
-        });
     }
 
     fs::path finish() override {
@@ -173,33 +162,17 @@ class HuggingFaceTarget : public Target {
   private:
     struct Tensor {
         size_t file, index;  // index among the file's tensors
-        std::vector<int64_t> shape;
     };
 
-    /// The tensors that get the conversions' elements, in the order of the conversions.
-    std::vector<TensorInfo> converted_tensors(const TargetOptions& options) {
-        std::map<std::string, const std::vector<int64_t>*> shapes;
-        for (const TensorMap::Theirs& theirs : map_.theirs) shapes.emplace(theirs.name, &theirs.shape);
-        std::vector<TensorInfo> tensors;
-        for (const auto& [from, to] : options.conversions) {
-            ours_.push_back(&map_.at(to.name));
-            for (const Piece& piece : ours_.back()->pieces) {
-                const auto [entry, is_new] = numbers_.emplace(piece.tensor, tensors.size());
-                if (is_new) tensors.push_back({piece.tensor, to.type, *shapes.at(piece.tensor)});
-                const TensorInfo& theirs = tensors[entry->second];
-                if (theirs.type == to.type) continue;
-                throw UserError("{} gets parts in {} and in {}; choose one type with --dtype", theirs.name,
-                                theirs.type_name(), to.type_name());
-            }
-        }
-        return tensors;
+    void write(size_t number, int64_t from, std::span<const std::byte> bytes) override {
+        files_[tensors_[number].file].write(tensors_[number].index, from, bytes);
     }
 
     /// Adds the biases of experts that the model's files have and the source has not: they are zero.
     void add_missing_biases(std::vector<TensorInfo>& tensors) const {
-        for (const MappedTensor& ours : map_.ours) {
+        for (const MappedTensor& ours : map().ours) {
             const std::string& theirs = ours.pieces[0].tensor;
-            if (!ours.optional || numbers_.contains(theirs)) continue;
+            if (!ours.optional || is_converted(theirs)) continue;
             tensors.push_back({theirs, ElementType::Float32, ours.shape});
         }
     }
@@ -224,7 +197,7 @@ class HuggingFaceTarget : public Target {
             const std::string name = file_name(file, counts.size());
             files_.emplace_back(folder_ / name, part);
             for (size_t index = 0; index < part.size(); ++index) {
-                tensors_.push_back({file, index, part[index].shape});
+                tensors_.push_back({file, index});
                 file_of_tensor[part[index].name] = name;
                 total_bytes += part[index].num_bytes();
             }
@@ -237,9 +210,6 @@ class HuggingFaceTarget : public Target {
     fs::path folder_;
     std::vector<SafetensorsWriter> files_;
     std::vector<Tensor> tensors_;
-    TensorMap map_;
-    std::vector<const MappedTensor*> ours_;  // of each conversion
-    std::map<std::string, size_t> numbers_;  // of their converted tensors in tensors_
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -21,6 +22,14 @@ using checkpoint::TensorInfo;
 using checkpoint::TensorSource;
 
 constexpr const char *kStates = "optimizer.state.", *kStep = ".step";
+
+struct StateName {
+    const char *ours, *theirs;
+};
+/// AdamW's, and Muon's at the end.
+constexpr StateName kStateNames[] = {{"optimizer/first/", ".exp_avg"},
+                                     {"optimizer/second/", ".exp_avg_sq"},
+                                     {"optimizer/momentum/", ".momentum_buffer"}};
 
 /// Names of a parameter within its layer, or of one of no layer.
 struct TitanName {
@@ -86,6 +95,19 @@ TitanTensor find_tensor(const std::string& parameter, const std::string& end, co
     for (const auto& name : names->fused)
         if (!name.empty() && has(any + std::string(name) + end)) return {layer + std::string(name), true};
     return {layer + std::string(names->theirs[0])};
+}
+
+/// The tensor that TorchTitan saves of the parameter, or of its state. Feed-forwards with one tensor for w1
+/// and w3 are an override in TorchTitan, which few runs have.
+TitanTensor saved_tensor(const std::string& parameter, TorchTitanNames age, bool is_state) {
+    const auto& [layer, rest] = split_layer(parameter);
+    const auto* names = std::ranges::find(kTitanNames, rest, &TitanName::ours);
+    if (names == std::end(kTitanNames)) return {parameter};
+    const bool is_current = age == TorchTitanNames::Current;
+    if (is_current && is_state && rest.starts_with("attention."))
+        return {layer + std::string(names->fused[0]), true};
+    const std::string_view former = names->theirs[1];
+    return {layer + std::string(is_current || former.empty() ? names->theirs[0] : former)};
 }
 
 /// Adds a tensor of ours, "model/..." or "optimizer/...", that holds `parameter` or a state of it.
@@ -250,23 +272,40 @@ TensorMap torchtitan_weights(const model::ModelSpec& spec, const HasKey& has) {
 }
 
 TensorMap torchtitan_states(const model::ModelSpec& spec, const HasKey& has) {
-    struct State {
-        const char *ours, *theirs;
-    };
     const auto has_state = [&](const std::string& key) { return has(kStates + key); };
     TitanMap map(spec);
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
-        std::vector<State> states = {{"optimizer/first/", ".exp_avg"}, {"optimizer/second/", ".exp_avg_sq"}};
-        const State muon = {"optimizer/momentum/", ".momentum_buffer"};
-        const TitanTensor with_momentum = find_tensor(parameter.name, muon.theirs, has_state);
-        if (has_state(of_any_layer(with_momentum.key) + muon.theirs)) states = {muon};
-        for (const auto& [ours, state] : states) {
+        const auto& [adamw, muon] =
+            std::pair(std::span(kStateNames).first(2), std::span(kStateNames).last(1));
+        const TitanTensor with_momentum = find_tensor(parameter.name, muon[0].theirs, has_state);
+        const bool is_muon = has_state(of_any_layer(with_momentum.key) + muon[0].theirs);
+        for (const auto& [ours, state] : is_muon ? muon : adamw) {
             const TitanTensor theirs = find_tensor(parameter.name, state, has_state);
             map.add(ours, parameter, theirs, kStates + theirs.key + state);
         }
     }
     return map.take();
 }
+
+TensorMap torchtitan_tensors(const model::ModelSpec& spec, TorchTitanNames names, const HasKey& has) {
+    TitanMap map(spec);
+    const auto add_weight = [&](const layout::ParamSpec& parameter) {
+        const TitanTensor theirs = saved_tensor(parameter.name, names, false);
+        map.add(kModelPrefix, parameter, theirs, theirs.key);
+    };
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) add_weight(parameter);
+    for (const auto& [layer, bias] : model::router_biases(spec)) add_weight(bias);
+    for (const layout::ParamSpec& parameter : model::model_parameters(spec)) {
+        for (const auto& [ours, state] : kStateNames) {
+            if (!has(ours + parameter.name)) continue;
+            const TitanTensor theirs = saved_tensor(parameter.name, names, true);
+            map.add(ours, parameter, theirs, kStates + theirs.key + state);
+        }
+    }
+    return map.take();
+}
+
+std::string torchtitan_head(TorchTitanNames names) { return saved_tensor("output.weight", names, false).key; }
 
 TorchTitanTensors with_torchtitan_names(std::unique_ptr<TensorSource> tensors,
                                         const std::vector<std::string>& other_tensors,

@@ -29,6 +29,17 @@ TensorMap torchtitan_weights(const model::ModelSpec& spec, const HasKey& has);
 /// of parameters for which `has` accepts neither its states nor Muon's.
 TensorMap torchtitan_states(const model::ModelSpec& spec, const HasKey& has);
 
+/// Names that TorchTitan gives to tensors: since July 2026, and in version 0.2.
+enum class TorchTitanNames { Current, V02 };
+
+/// The tensors that TorchTitan itself saves: the weights, and those states, "optimizer/...", that `has`
+/// accepts by our names. Since April 2026 the states of wq, wk and wv are one tensor, but not their weights.
+/// A tied model's head is left out. REQUIRES: has_torchtitan_names(spec).
+TensorMap torchtitan_tensors(const model::ModelSpec& spec, TorchTitanNames names, const HasKey& has);
+
+/// The tensor that TorchTitan saves of a tied model beside the embedding table, with the same elements.
+std::string torchtitan_head(TorchTitanNames names);
+
 /// The tensors of a TorchTitan checkpoint under this program's names.
 struct TorchTitanTensors {
     std::unique_ptr<checkpoint::TensorSource> tensors;
