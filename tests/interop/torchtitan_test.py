@@ -648,7 +648,8 @@ class TorchTitan(unittest.TestCase):
                 tensors = {key for key, value in found.items() if isinstance(value, torch.Tensor)}
                 self.assertEqual(tensors, {key for key, value in expected.items() if isinstance(value, torch.Tensor)})
                 flat = {key: value for key, value in expected.items() if isinstance(value, torch.Tensor)}
-                on_ranks(2, lambda mesh: self.load_shards(back, flat, mesh))
+                if number in (0, 3):
+                    on_ranks(2, lambda mesh: self.load_shards(back, flat, mesh))
                 convert(back, self.folder / "again.h5", "--to", "full", "--force", "--assets", self.folder / "assets")
                 self.assert_full(self.folder / "again.h5",
                                  {name: tensor for name, tensor in weights.items() if config is not tied or "lm_head" not in name},

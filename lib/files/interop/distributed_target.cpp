@@ -20,7 +20,7 @@ using Objects = std::map<std::string, Object>;
 
 constexpr const char* kAverage = ".exp_avg";
 
-/// Where the run stood (lib/trainer/resume/FORMAT.md).
+/// The place of the run (lib/trainer/resume/FORMAT.md).
 struct RunState {
     int64_t step = 0, tokens = 0, num_updates = 0;
 };
@@ -84,7 +84,7 @@ void add_groups(const TensorMap& map, const OptimizerSettings& settings, Objects
     }
 }
 
-/// What TorchTitan loads beside tensors. Version 0.2 saved all that torch's scheduler of any version has.
+/// Objects that TorchTitan loads beside tensors. Version 0.2 saved all that torch's scheduler of any version has.
 Objects objects_of(const TargetOptions& options, const TensorMap& map, const RunState& run) {
     const OptimizerSettings& settings = *options.optimizer;
     Objects objects = {{"train_state.step", {run.step}},

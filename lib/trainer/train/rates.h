@@ -11,7 +11,7 @@ struct ParameterRates {
     double weight_decay = 0;
 };
 
-/// By the first group that the parameter is in, or else the options of all.
+/// The first group that the parameter is in decides, or else the options of all.
 ParameterRates rates_of(const layout::ParamSpec& parameter, const StepOptions& options);
 
 }  // namespace argosy::train
