@@ -20,7 +20,7 @@ using Objects = std::map<std::string, Object>;
 
 constexpr const char* kAverage = ".exp_avg";
 
-/// The place of the run (lib/trainer/resume/FORMAT.md).
+/// The place of the run (lib/trainer/resume/FORMAT.md). TorchTitan counts one rank's tokens, for its log alone.
 struct RunState {
     int64_t step = 0, tokens = 0, num_updates = 0;
 };
@@ -28,7 +28,8 @@ struct RunState {
 RunState run_state(const ModelSource& source) {
     const auto state = parse_json(source.description->state, source.path.string());
     const int64_t step = source.description->step;
-    return {step, state.value("tokens", int64_t{0}), state.value("updates", step)};
+    const bool knows_tokens = state.contains("tokens") && !state["tokens"].is_null();
+    return {step, knows_tokens ? state["tokens"].get<int64_t>() : 0, state.value("updates", step)};
 }
 
 /// The keys of torch.optim.AdamW's groups in 2.11 and in versions before it. A load sets all of them, so the
