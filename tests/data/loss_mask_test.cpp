@@ -29,10 +29,12 @@ struct MaskedStream {
 
     std::filesystem::path written(const std::filesystem::path& path) {
         TokenWriter writer(path, kVocabSize);
+        starts.assign(tokens.size(), false);
         const std::span<const uint32_t> all(tokens);
         const std::span<const uint8_t> all_of_mask(mask);
         for (size_t begin = 0; begin < tokens.size();) {
             const size_t size = std::min<size_t>(random() % 13, tokens.size() - begin);
+            starts[begin] = true;
             writer.append_document(all.subspan(begin, size), all_of_mask.subspan(begin, size));
             begin += size;
         }
@@ -45,6 +47,7 @@ struct MaskedStream {
     std::minstd_rand random;
     std::vector<uint32_t> tokens;
     std::vector<uint8_t> mask;
+    std::vector<bool> starts;  // whether the token begins a document of the file
 };
 
 std::vector<uint8_t> mask_of(const TokenFile& file) {
@@ -128,14 +131,14 @@ constexpr int64_t kSampleLen = 7;
 /// Sources of the tokens 0 .. 99, 100 .. 299 and 300 .. 349, of which the second has no mask.
 class MaskedMixture : public testing::Test {
   protected:
-    Loader loader() {
+    Loader loader(bool count_document_starts = true) {
         first_.written(folder_ / "a.h5");
         third_.written(folder_ / "c.h5");
         std::vector<uint32_t> tokens(200);
         for (uint32_t i = 0; i < 200; ++i) tokens[i] = 100 + i;
         write_tokens(folder_ / "b.h5", tokens, kVocabSize);
         return Loader({{source("a.h5"), 0.2}, {source("b.h5"), 0.5}, {source("c.h5"), 0.3}},
-                      {.seq_len = kSampleLen, .seed = 4});
+                      {.seq_len = kSampleLen, .seed = 4, .count_document_starts = count_document_starts});
     }
 
     std::shared_ptr<const TokenSource> source(const char* name) const {
@@ -145,6 +148,11 @@ class MaskedMixture : public testing::Test {
     bool counts(int64_t token) const {
         if (token < 100) return first_.mask[token] != 0;
         return token < 300 || third_.mask[token - 300] != 0;
+    }
+
+    bool begins_document(int64_t token) const {
+        if (token < 100) return first_.starts[token];
+        return token < 300 ? token == 100 : third_.starts[token - 300];
     }
 
     ScratchFolder folder_;
@@ -165,6 +173,21 @@ TEST_F(MaskedMixture, TargetsThatDoNotCountAreMinusOne) {
         EXPECT_TRUE(
             std::ranges::equal(some_targets, std::span(expected).subspan(first * kSampleLen, some.size())));
     }
+}
+
+TEST_F(MaskedMixture, MaskAndDocumentStartsTogether) {
+    const Loader all = loader(false);
+    constexpr int64_t kCount = 500;
+    std::vector<int64_t> tokens(kCount * kSampleLen), targets(tokens), expected;
+    all.read(0, kCount, tokens.data(), targets.data());
+    int64_t num_starts = 0;
+    for (const int64_t token : tokens) {
+        const bool starts = begins_document(token + 1);
+        num_starts += starts && counts(token + 1);
+        expected.push_back(counts(token + 1) && !starts ? token + 1 : -1);
+    }
+    EXPECT_EQ(targets, expected);
+    EXPECT_GT(num_starts, 0);
 }
 
 /// Megatron's eod_mask_loss: the target of an input that ends a document does not count.
@@ -324,6 +347,62 @@ TEST(TokenizeConversations, TheFileDoesNotDependOnPiecesOrThreads) {
     options.num_threads = 3;
     tokenize_with(path, options);
     EXPECT_TRUE(read_file(folder / "t.h5") == bytes);
+}
+
+TEST(TokenizeConversations, ATemplateThatCannotBeReadHarmsNoOtherRecords) {
+    const ScratchFolder folder;
+    const std::string path = with_chat_template(folder);
+    const auto tokenize = [&](const char* lines) {
+        write_file(folder / "a.jsonl", lines);
+        return tokenize_with(path, {.inputs = {folder / "a.jsonl"}, .output = folder / "t.h5"});
+    };
+    const auto expect_refused = [&](const char* reason) {
+        EXPECT_EQ(tokenize(R"({"text": "a"})").num_documents, 1);
+        EXPECT_ERROR(tokenize(R"({"messages": [{"role": "assistant", "content": "a"}]})"), UserError,
+                     "a.jsonl:1", reason);
+    };
+    write_file(folder / "chat_template.jinja", "\n{% raw %}{{{% endraw %}");
+    expect_refused("chat_template.jinja:2");
+    write_file(folder / "chat_template.jinja", "{% call x %}{% endcall %}");
+    expect_refused("the tag \" call x \"");
+    std::filesystem::remove(folder / "chat_template.jinja");
+    write_file(folder / "tokenizer_config.json",
+               R"({"eos_token": "<|endoftext|>", "chat_template": [{"name": "rag", "template": "x"}]})");
+    expect_refused("has no template of the name \"default\"");
+}
+
+/// A resumed run compares the digest (TokenizeJob::plan_text).
+TEST(TokenizeConversations, TheDigestCoversAllThatTheIdsDependOn) {
+    const ScratchFolder folder;
+    const std::string path = with_chat_template(folder);
+    const auto digest = [&] {
+        return tokenizer::open_chat_template(path, *tokenizer::open_tokenizer(path))->digest();
+    };
+    std::vector<std::string> digests = {digest()};
+    EXPECT_EQ(digests[0], digest());
+    for (const char* config :
+         {R"({"eos_token": "<|endoftext|>", "bos_token": "a"})",
+          R"({"eos_token": "<|endoftext|>", "bos_token": "b"})", R"({"eos_token": "<|endoftext|>"})"}) {
+        write_file(folder / "tokenizer_config.json", config);
+        digests.push_back(digest());
+    }
+    EXPECT_EQ(digests[0], digests[3]);  // the first file named no other token
+    digests.pop_back();
+    write_file(folder / "chat_template.jinja", "x");
+    digests.push_back(digest());
+    const auto opened = tokenizer::open_tokenizer(path);
+    for (const uint32_t id : {1, 2}) {  // a special token that the file names
+        tokenizer::TokenizerInfo info = opened->info();
+        info.special_tokens.push_back({.content = "<x>", .id = id, .special = true});
+        struct Named : tokenizer::Tokenizer {
+            using Tokenizer::Tokenizer;
+            void encode(std::string_view, tokenizer::Ids&) const override {}
+            std::string decode(std::span<const uint32_t>) const override { return ""; }
+        };
+        digests.push_back(tokenizer::open_chat_template(path, Named(info))->digest());
+    }
+    std::ranges::sort(digests);
+    EXPECT_EQ(std::ranges::adjacent_find(digests), digests.end());
 }
 
 TEST(TokenizeConversations, BadOnesAreRefusedOrLeftOut) {

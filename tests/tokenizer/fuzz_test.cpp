@@ -202,7 +202,9 @@ TEST(Fuzz, ChatTemplate) {
     const std::vector<ChatMessage> messages = {{"user", " a<|endoftext|>\xc3\xa9 "},
                                                {"assistant", "\xe3\x80\x80 the cat"}};
     const auto read = [&](const std::string& text) {
-        const ChatTemplate chat(text, "t", {{"eos_token", with_origin("<|endoftext|>")}}, *tokenizer);
+        const ChatTemplate chat(
+            {.text = text, .name = "t", .names = {{"eos_token", with_origin("<|endoftext|>")}}, .fault = ""},
+            *tokenizer);
         Ids ids;
         std::vector<uint8_t> mask;
         chat.encode(messages, ids, mask);

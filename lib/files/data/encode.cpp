@@ -115,8 +115,8 @@ class BatchEncoder {
         if (options_.chat_template == nullptr) {
             throw UserError(
                 "the tokenizer '{}' has no chat template, which {{\"messages\"}} records need: name the "
-                "folder of "
-                "a tokenizer with a chat_template.jinja, or with a chat_template in tokenizer_config.json",
+                "folder of a tokenizer with a chat_template.jinja, or with a chat_template in "
+                "tokenizer_config.json",
                 tokenizer_.info().name);
         }
         options_.chat_template->encode(record.messages, encoded_.tokens, encoded_.loss_mask);

@@ -27,8 +27,7 @@ void check_messages(std::span<const ChatMessage> messages) {
         if (std::ranges::find(kRoles, message.role) != kRoles.end()) continue;
         throw UserError(
             "the role {} is none of \"system\", \"user\" and \"assistant\"; rename it, or write "
-            "conversations "
-            "with tools as {{\"tokens\", \"loss_mask\"}} records",
+            "conversations with tools as {{\"tokens\", \"loss_mask\"}} records",
             shown(message.role));
     }
     if (std::ranges::none_of(messages, [](const auto& message) { return message.role == "assistant"; }))
@@ -52,32 +51,70 @@ void add_token_names(const JsonField& root, JinjaVariables& variables) {
     }
 }
 
+/// Finds the template, and the names of tokens, in the files of a folder.
+void find_source(const fs::path& folder, ChatTemplate::Source& source) {
+    source.name = (folder / kTemplateName).string();
+    if (fs::exists(source.name)) source.text = read_text(source.name, kMaxTemplateBytes);
+    for (const char* file : {kConfigName, kMapName}) {
+        const std::string path = (folder / file).string();
+        if (!fs::exists(path)) continue;
+        const nlohmann::ordered_json json = parse_json(read_text(path, kMaxTemplateBytes), path);
+        const JsonField root(json, path);
+        add_token_names(root, source.names);
+        if (!source.text.empty() || file != kConfigName) continue;
+        source.name = path + ", chat_template";
+        source.text = template_of(root["chat_template"]);
+    }
+}
+
+std::string digest_of_all(const ChatTemplate::Source& source, const std::vector<AddedToken>& special_tokens) {
+    nlohmann::ordered_json all = {source.text};
+    for (const auto& [key, name] : source.names)
+        all.push_back({key, std::vector<uint32_t>(name.text->begin(), name.text->end())});
+    for (const AddedToken& token : special_tokens)
+        all.push_back({token.content, token.id, token.single_word, token.lstrip, token.rstrip});
+    return digest_of(json_text(all));
+}
+
+/// The limit of a rendering (JinjaTemplate::render), far above the needs of templates in use.
+int64_t limit_for(std::span<const ChatMessage> messages) {
+    int64_t limit = 1'000'000;
+    for (const ChatMessage& message : messages) limit += 10'000 + 200 * std::ssize(message.content);
+    return limit;
+}
+
 }  // namespace
 
-ChatTemplate::ChatTemplate(const std::string& source, std::string name, JinjaVariables variables,
-                           const Tokenizer& tokenizer)
-    : name_(std::move(name)),
-      digest_(digest_of(source)),
-      variables_(std::move(variables)),
-      template_(source, name_),
+ChatTemplate::ChatTemplate(const Source& source, const Tokenizer& tokenizer)
+    : name_(source.name),
+      digest_(digest_of_all(source, tokenizer.info().special_tokens)),
+      fault_(source.fault),
+      names_(source.names),
       tokenizer_(tokenizer),
-      special_tokens_(tokenizer.info().special_tokens),
-      prompt_(prompt_for_assistant()) {}
+      special_tokens_(tokenizer.info().special_tokens) {
+    try {
+        if (fault_.empty()) template_ = std::make_unique<JinjaTemplate>(source.text, name_);
+    } catch (const UserError& error) {
+        fault_ = error.what();
+    }
+    prompt_ = prompt_for_assistant();
+}
 
 ChatTemplate::Rendering ChatTemplate::render(std::span<const ChatMessage> messages,
                                              bool add_generation_prompt) const {
+    if (!template_) throw UserError("{}", fault_);
     std::vector<JinjaValue> list;
     for (const ChatMessage& message : messages) {
         const auto origin = static_cast<uint32_t>(list.size() + 1);
         list.emplace_back(std::map<std::string, JinjaValue>{
             {"role", with_origin(message.role)}, {"content", with_origin(message.content, origin)}});
     }
-    JinjaVariables variables = variables_;
+    JinjaVariables variables = names_;
     variables["messages"] = std::move(list);
     variables["add_generation_prompt"] = add_generation_prompt;
     variables["tools"] = variables["documents"] = JinjaValue::none();
     Rendering rendering;
-    for (const char32_t character : template_.render(variables)) {
+    for (const char32_t character : template_->render(variables, limit_for(messages))) {
         append_utf8(rendering.text, character % kOrigin);
         rendering.origins.resize(rendering.text.size(), character / kOrigin);
     }
@@ -96,48 +133,50 @@ std::string ChatTemplate::prompt_for_assistant() const {
     }
 }
 
-ChatTemplate::Turn ChatTemplate::find_turn(size_t message, const Rendering& rendering,
-                                           const Parts& parts) const {
-    const std::vector<uint32_t>& origins = rendering.origins;
-    const auto own = static_cast<uint32_t>(message + 1);
-    const size_t first = std::ranges::find(origins, own) - origins.begin();
-    if (first == origins.size()) {
+/// `own` reaches from the message's first byte behind its last one. The time is that of the turn's bytes and
+/// of the template's text before it, so that of all turns grows with the rendering.
+ChatTemplate::Range ChatTemplate::find_turn(size_t message, const Range& own, const Rendering& rendering,
+                                            const Parts& parts) const {
+    if (own.end == 0) {
         throw UserError(
             "the assistant's message {} leaves no text in the chat template's rendering ({}); remove the "
-            "turn, or "
-            "give it a text",
+            "turn, or give it a text",
             message, name_);
     }
-    const size_t last = std::ranges::find(origins.rbegin(), origins.rend(), own).base() - origins.begin();
-    const auto is_template = [](uint32_t origin) { return origin == 0; };
-    const auto is_templates_or_own = [&](uint32_t origin) { return origin == 0 || origin == own; };
+    const std::vector<uint32_t>& origins = rendering.origins;
+    size_t templates = own.begin;
+    while (templates > 0 && origins[templates - 1] == 0) --templates;
+    const std::string_view before = std::string_view(rendering.text).substr(templates, own.begin - templates);
+    const size_t prompt = prompt_.empty() ? before.npos : before.rfind(prompt_);
+    Range turn{.begin = prompt == before.npos ? own.begin : templates + prompt + prompt_.size()};
+    const auto end_of = [&](const auto& part) -> size_t {
+        return part.text.data() + part.text.size() - rendering.text.data();
+    };
+    auto end = std::ranges::upper_bound(parts, own.end, {}, end_of);
+    while (end != parts.end() && end->token == nullptr) ++end;
+    if (end != parts.end()) turn.end = end_of(*end);
+    const auto is_templates_or_own = [&](uint32_t origin) { return origin == 0 || origin == message + 1; };
     const auto at = [&](size_t byte) { return origins.begin() + static_cast<std::ptrdiff_t>(byte); };
-    Turn turn{.begin = first};
-    const size_t prompt =
-        prompt_.empty() ? std::string::npos : rendering.text.substr(0, first).rfind(prompt_);
-    if (prompt != std::string::npos && std::all_of(at(prompt), at(first), is_template))
-        turn.begin = prompt + prompt_.size();
-    for (const auto& part : parts) {
-        const size_t begin = part.text.data() - rendering.text.data();
-        if (part.token == nullptr || begin + part.text.size() <= last) continue;
-        turn.end = begin + part.text.size();
-        break;
-    }
     if (turn.end > 0 && std::all_of(at(turn.begin), at(turn.end), is_templates_or_own)) return turn;
     throw UserError(
         "no special token of the tokenizer '{}' ends the assistant's message {} in the chat template's "
-        "rendering "
-        "({}), so a model could not learn to end its turn: template and tokenizer do not fit each other",
+        "rendering ({}), so a model could not learn to end its turn: template and tokenizer do not fit each "
+        "other",
         tokenizer_.info().name, message, name_);
 }
 
-std::vector<ChatTemplate::Turn> ChatTemplate::find_turns(std::span<const ChatMessage> messages,
-                                                         const Rendering& rendering,
-                                                         const Parts& parts) const {
-    std::vector<Turn> turns;
+std::vector<ChatTemplate::Range> ChatTemplate::find_turns(std::span<const ChatMessage> messages,
+                                                          const Rendering& rendering,
+                                                          const Parts& parts) const {
+    std::vector<Range> ranges(messages.size() + 1), turns;  // ranges by origin
+    for (size_t byte = 0; byte < rendering.origins.size(); ++byte) {
+        Range& range = ranges[rendering.origins[byte]];
+        if (range.end == 0) range.begin = byte;
+        range.end = byte + 1;
+    }
     for (size_t i = 0; i < messages.size(); ++i)
-        if (messages[i].role == "assistant") turns.push_back(find_turn(i, rendering, parts));
-    std::ranges::sort(turns, {}, &Turn::begin);
+        if (messages[i].role == "assistant") turns.push_back(find_turn(i, ranges[i + 1], rendering, parts));
+    std::ranges::sort(turns, {}, &Range::begin);
     return turns;
 }
 
@@ -161,7 +200,7 @@ void ChatTemplate::encode(std::span<const ChatMessage> messages, Ids& ids,
     for (const uint32_t origin : rendering.origins) is_template.push_back(origin == 0);
     Parts parts;
     special_tokens_.split(rendering.text, parts, &is_template);
-    const std::vector<Turn> turns = find_turns(messages, rendering, parts);
+    const std::vector<Range> turns = find_turns(messages, rendering, parts);
     auto turn = turns.begin();
     for (const auto& part : parts) {
         const size_t begin = part.text.data() - rendering.text.data(), end = begin + part.text.size();
@@ -183,21 +222,14 @@ void ChatTemplate::encode(std::span<const ChatMessage> messages, Ids& ids,
 std::unique_ptr<ChatTemplate> open_chat_template(const std::string& source, const Tokenizer& tokenizer) {
     if (source == kBytes) return nullptr;
     const fs::path folder = fs::is_directory(source) ? fs::path(source) : folder_of(source);
-    std::string text, name = (folder / kTemplateName).string();
-    if (fs::exists(name)) text = read_text(name, kMaxTemplateBytes);
-    JinjaVariables variables;
-    for (const char* file : {kConfigName, kMapName}) {
-        const std::string path = (folder / file).string();
-        if (!fs::exists(path)) continue;
-        const nlohmann::ordered_json json = parse_json(read_text(path, kMaxTemplateBytes), path);
-        const JsonField root(json, path);
-        add_token_names(root, variables);
-        if (!text.empty() || file != kConfigName) continue;
-        text = template_of(root["chat_template"]);
-        name = path + ", chat_template";
+    ChatTemplate::Source found;
+    try {
+        find_source(folder, found);
+    } catch (const UserError& error) {
+        found.fault = error.what();
     }
-    if (text.empty()) return nullptr;
-    return std::make_unique<ChatTemplate>(text, name, std::move(variables), tokenizer);
+    if (found.text.empty() && found.fault.empty()) return nullptr;
+    return std::make_unique<ChatTemplate>(found, tokenizer);
 }
 
 }  // namespace argosy::tokenizer

@@ -28,17 +28,22 @@ struct ChatMessage {
 /// Immutable, so any thread may call any function.
 class ChatTemplate {
   public:
-    /// `source` is the template's text, `name` its place for messages; `variables` are the names of tokens,
-    /// such as bos_token. Throws UserError for a text that is no template. REQUIRES: the tokenizer outlives
-    /// this.
-    ChatTemplate(const std::string& source, std::string name, JinjaVariables variables,
-                 const Tokenizer& tokenizer);
+    /// A template that was found.
+    struct Source {
+        std::string text, name;  // the name is the template's place in messages
+        JinjaVariables names;    // of tokens, such as bos_token
+        std::string fault;       // why there is no text, if there should be one
+    };
+    /// REQUIRES: the tokenizer outlives this.
+    ChatTemplate(const Source& source, const Tokenizer& tokenizer);
 
-    /// XXH3-128 of the template's text, in hex.
+    /// XXH3-128, in hex, of everything besides the tokenizer's file on which the ids depend: the template's
+    /// text, the names of tokens and the special tokens.
     const std::string& digest() const { return digest_; }
 
     /// Appends the ids of a conversation, and for each of them 1 if it belongs to an assistant's turn, else
-    /// 0. Throws UserError for a conversation that the template refuses, or without an assistant's turn.
+    /// 0. Throws UserError for a template that cannot be read, for a conversation that the template refuses,
+    /// and for one without an assistant's turn.
     void encode(std::span<const ChatMessage> messages, Ids& ids, std::vector<uint8_t>& loss_mask) const;
 
   private:
@@ -47,28 +52,30 @@ class ChatTemplate {
         std::string text;
         std::vector<uint32_t> origins;  // of each byte: the message's number plus 1, or 0 for the template
     };
-    struct Turn {
-        size_t begin = 0, end = 0;  // in bytes; the end is that of a special token
+    /// Bytes of a rendering. The end of an assistant's turn is that of a special token.
+    struct Range {
+        size_t begin = 0, end = 0;
     };
     using Parts = std::vector<AddedTokenSearch::Part>;
 
     Rendering render(std::span<const ChatMessage> messages, bool add_generation_prompt) const;
     std::string prompt_for_assistant() const;
-    std::vector<Turn> find_turns(std::span<const ChatMessage> messages, const Rendering& rendering,
-                                 const Parts& parts) const;
-    Turn find_turn(size_t message, const Rendering& rendering, const Parts& parts) const;
+    std::vector<Range> find_turns(std::span<const ChatMessage> messages, const Rendering& rendering,
+                                  const Parts& parts) const;
+    Range find_turn(size_t message, const Range& own, const Rendering& rendering, const Parts& parts) const;
     size_t encode_text(std::string_view text, size_t begin, Ids& ids) const;
 
-    std::string name_, digest_;
-    JinjaVariables variables_;
-    JinjaTemplate template_;
+    std::string name_, digest_, fault_;  // the fault is that of a template that cannot be read
+    JinjaVariables names_;
+    std::unique_ptr<const JinjaTemplate> template_;  // null if there is a fault
     const Tokenizer& tokenizer_;
     AddedTokenSearch special_tokens_;
     std::string prompt_;
 };
 
 /// The chat template beside a tokenizer that open_tokenizer() made of `source`: chat_template.jinja, else
-/// `chat_template` of tokenizer_config.json. Null if there is none.
+/// `chat_template` of tokenizer_config.json. Null if there is none. One that cannot be read harms no other
+/// records: encode() says why.
 std::unique_ptr<ChatTemplate> open_chat_template(const std::string& source, const Tokenizer& tokenizer);
 
 }  // namespace argosy::tokenizer

@@ -14,8 +14,23 @@ namespace {
 
 constexpr std::string_view kJinjaSpaces = " \t\n\r\f\v";
 
+/// The effect of a statement on the loop around it.
+enum class Flow { On, Continue, Break };
+
 /// Writes to the rendering, and sets variables of its scope.
-using Statement = std::function<void(JinjaScope&, OriginText&)>;
+using Statement = std::function<Flow(JinjaScope&, OriginText&)>;
+
+Flow do_nothing(JinjaScope&, OriginText&) { return Flow::On; }
+
+/// Jinja reads \r\n and \r as \n.
+std::string with_line_feeds(std::string_view source) {
+    std::string lines;
+    for (size_t at = 0; at < source.size(); ++at) {
+        lines += source[at] == '\r' ? '\n' : source[at];
+        if (source.substr(at).starts_with("\r\n")) ++at;
+    }
+    return lines;
+}
 
 /// A part of the template's source: text, or the inside of {{ }} or {% %}.
 struct SourcePart {
@@ -138,11 +153,13 @@ JinjaValue loop_value(const std::vector<JinjaValue>& list, size_t at) {
                                               {"revindex0", number(list.size() - at - 1)},
                                               {"revindex", number(list.size() - at)},
                                               {"length", number(list.size())},
+                                              {"depth", number(1)},  // recursive loops are not supported
+                                              {"depth0", number(0)},
                                               {"first", JinjaValue(at == 0)},
                                               {"last", JinjaValue(at + 1 == list.size())}};
     if (at > 0) loop["previtem"] = list[at - 1];
     if (at + 1 < list.size()) loop["nextitem"] = list[at + 1];
-    return loop;
+    return JinjaValue::object(std::move(loop));
 }
 
 /// Makes statements of the parts.
@@ -163,9 +180,10 @@ class BlockReader {
     }
 
     static std::string keyword(const SourcePart& part) {
-        const size_t begin = part.text.find_first_not_of(kJinjaSpaces);
-        if (begin == part.text.npos) return "";
-        return part.text.substr(begin, part.text.find_first_of(kJinjaSpaces, begin) - begin);
+        const size_t begin = std::min(part.text.find_first_not_of(kJinjaSpaces), part.text.size());
+        const auto is_letter = [](unsigned char byte) { return std::isalnum(byte) || byte == '_'; };
+        const auto first = part.text.begin() + static_cast<std::ptrdiff_t>(begin);
+        return {first, std::find_if_not(first, part.text.end(), is_letter)};
     }
 
     void go_deeper() {
@@ -183,7 +201,7 @@ class BlockReader {
         for (; next_ < parts_.size(); ++next_) {
             const SourcePart& part = parts_[next_];
             if (part.kind == SourcePart::Kind::Text) {
-                all.push_back([text = with_origin(part.text)](JinjaScope&, OriginText& out) { out += text; });
+                all.push_back(plain(part));
             } else if (part.kind == SourcePart::Kind::Output) {
                 all.push_back(output(part));
             } else if (std::ranges::find(ends, keyword(part)) != ends.end()) {
@@ -197,8 +215,13 @@ class BlockReader {
                             *(ends.end() - 1));
         }
         --depth_;
-        return [all = std::move(all)](JinjaScope& scope, OriginText& out) {
-            for (const Statement& statement : all) statement(scope, out);
+        const std::string place = begin < parts_.size() ? parts_[begin].place : "";
+        return [all = std::move(all), place](JinjaScope& scope, OriginText& out) {
+            for (const Statement& statement : all) {
+                scope.spend(1, place);
+                if (const Flow flow = statement(scope, out); flow != Flow::On) return flow;
+            }
+            return Flow::On;
         };
     }
 
@@ -208,12 +231,22 @@ class BlockReader {
         return statements_until({end});
     }
 
+    static Statement plain(const SourcePart& part) {
+        return [text = with_origin(part.text), place = part.place](JinjaScope& scope, OriginText& out) {
+            scope.spend(std::ssize(text), place);
+            out += text;
+            return Flow::On;
+        };
+    }
+
     static Statement output(const SourcePart& part) {
         JinjaReader reader(part.text, part.place);
         return [value = expression_of(reader, true), place = part.place](JinjaScope& scope, OriginText& out) {
             const std::optional<OriginText> text = printed(value(scope));
             if (!text) throw UserError("{}: the chat template prints a list or a map", place);
+            scope.spend(std::ssize(*text), place);
             out += *text;
+            return Flow::On;
         };
     }
 
@@ -228,7 +261,11 @@ class BlockReader {
         if (word == "generation") return body_until("endgeneration");
         if (word == "macro") {  // a call of it is refused
             body_until("endmacro");
-            return [](JinjaScope&, OriginText&) {};
+            return do_nothing;
+        }
+        if ((word == "break" || word == "continue") && num_loops_ > 0 && reader.at_end()) {
+            const Flow flow = word == "break" ? Flow::Break : Flow::Continue;
+            return [flow](JinjaScope&, OriginText&) { return flow; };
         }
         refuse_tag(part);
     }
@@ -238,7 +275,7 @@ class BlockReader {
         ++next_;
         go_deeper();
         const Statement body = statements_until({"elif", "else", "endif"});
-        Statement otherwise = [](JinjaScope&, OriginText&) {};
+        Statement otherwise = do_nothing;
         if (keyword(parts_[next_]) == "elif") {
             JinjaReader next(parts_[next_].text, parts_[next_].place);
             next.take("elif");
@@ -248,7 +285,7 @@ class BlockReader {
         }
         --depth_;
         return [truth, body, otherwise](JinjaScope& scope, OriginText& out) {
-            is_true(truth(scope)) ? body(scope, out) : otherwise(scope, out);
+            return is_true(truth(scope)) ? body(scope, out) : otherwise(scope, out);
         };
     }
 
@@ -258,83 +295,89 @@ class BlockReader {
         const JinjaExpression values = expression_of(reader, false, false);
         const JinjaExpression filter = reader.take("if") ? expression_of(reader, true) : JinjaExpression();
         const bool is_whole = has_one_name && reader.at_end();
-        const Statement body = body_until("endfor");
-        return
-            [name, values, filter, body, is_whole, place = part.place](JinjaScope& outer, OriginText& out) {
-                if (!is_whole) throw UserError("{}: this loop of the chat template is not supported", place);
-                const JinjaValue value = values(outer);
-                if (value.kind == JinjaValue::Kind::Undefined) return;
-                if (value.kind != JinjaValue::Kind::List)
-                    throw UserError("{}: a loop of the chat template over what is no list", place);
-                std::vector<JinjaValue> list;
-                for (const JinjaValue& one : *value.list) {
-                    const JinjaScope scope{.variables = {{name, one}}, .outer = &outer};
-                    if (!filter || is_true(filter(scope))) list.push_back(one);
-                }
-                for (size_t at = 0; at < list.size(); ++at) {
-                    JinjaScope scope{.variables = {{name, list[at]}, {"loop", loop_value(list, at)}},
-                                     .outer = &outer};
-                    body(scope, out);
-                }
+        ++next_;
+        ++num_loops_;
+        const Statement body = statements_until({"else", "endfor"});
+        --num_loops_;
+        const Statement otherwise =
+            keyword(parts_[next_]) == "else" ? body_until("endfor") : Statement(do_nothing);
+        return [=, place = part.place](JinjaScope& outer, OriginText& out) {
+            if (!is_whole) throw UserError("{}: this loop of the chat template is not supported", place);
+            const auto inner = [&](JinjaVariables variables) {
+                return JinjaScope{.variables = std::move(variables), .outer = &outer, .budget = outer.budget};
             };
+            const JinjaValue value = values(outer);
+            if (value.kind != JinjaValue::Kind::List && value.kind != JinjaValue::Kind::Undefined)
+                throw UserError("{}: a loop of the chat template over what is no list", place);
+            std::vector<JinjaValue> list;
+            if (value.list) outer.spend(std::ssize(*value.list), place);
+            for (size_t at = 0; value.list && at < value.list->size(); ++at) {
+                const JinjaValue& one = (*value.list)[at];
+                if (!filter || is_true(filter(inner({{name, one}})))) list.push_back(one);
+            }
+            JinjaScope alone = inner({});
+            if (list.empty()) return otherwise(alone, out);
+            for (size_t at = 0; at < list.size(); ++at) {
+                JinjaScope scope = inner({{name, list[at]}, {"loop", loop_value(list, at)}});
+                if (body(scope, out) == Flow::Break) break;
+            }
+            return Flow::On;
+        };
     }
 
     Statement assignment(JinjaReader& reader, const SourcePart& part) {
         const std::string name = reader.name(), member = reader.take(".") ? reader.name() : "";
         JinjaExpression value;
+        const bool has_filter = reader.take("|");
         if (reader.take("=")) {
             value = expression_of(reader, true);
-        } else {
-            value = [body = body_until("endset")](const JinjaScope& outer) {
-                JinjaScope scope{.variables = {}, .outer = &outer};
+        } else if (has_filter || reader.at_end()) {
+            const int num_loops = std::exchange(num_loops_, 0);  // a break inside is refused
+            const Statement body = body_until("endset");
+            num_loops_ = num_loops;
+            value = [body](const JinjaScope& outer) {
+                JinjaScope scope{.variables = {}, .outer = &outer, .budget = outer.budget};
                 OriginText text;
                 body(scope, text);
                 return JinjaValue(std::move(text));
             };
         }
-        return [name, member, value, place = part.place](JinjaScope& scope, OriginText&) {
+        return [=, place = part.place](JinjaScope& scope, OriginText&) {
+            if (has_filter || !value)
+                throw UserError("{}: this set of the chat template is not supported", place);
             if (member.empty()) {
                 scope.variables[name] = value(scope);
-                return;
+                return Flow::On;
             }
-            const JinjaValue owner = scope.find(name);
-            if (owner.kind != JinjaValue::Kind::Map)
+            const JinjaValue owner = scope.find(name), content = value(scope);
+            if (owner.kind != JinjaValue::Kind::Object)
                 throw UserError("{}: {} of the chat template is no namespace", place, name);
-            (*owner.map)[member] = value(scope);
+            refuse_object(content, place);
+            (*owner.map)[member] = content;
+            return Flow::On;
         };
     }
 
     std::vector<SourcePart> parts_;
     size_t next_ = 0;
-    int depth_ = 0;
+    int depth_ = 0, num_loops_ = 0;  // around next_
 };
 
 }  // namespace
-
-OriginText with_origin(std::string_view text, uint32_t origin) {
-    OriginText characters;
-    for (size_t at = 0; at < text.size(); at += utf8_size(text[at]))
-        characters += utf8_code(text.data() + at) + kOrigin * origin;
-    return characters;
-}
-
-JinjaValue JinjaValue::none() {
-    JinjaValue value;
-    value.kind = Kind::None;
-    return value;
-}
 
 struct JinjaTemplate::Parts {
     Statement whole;
 };
 
 JinjaTemplate::JinjaTemplate(std::string_view source, std::string name)
-    : parts_(std::make_unique<Parts>(Parts{BlockReader(SourceCutter(source, name).parts()).whole()})) {}
+    : parts_(std::make_unique<Parts>(
+          Parts{BlockReader(SourceCutter(with_line_feeds(source), name).parts()).whole()})) {}
 
 JinjaTemplate::~JinjaTemplate() = default;
 
-OriginText JinjaTemplate::render(const JinjaVariables& variables) const {
-    JinjaScope scope{.variables = variables};
+OriginText JinjaTemplate::render(const JinjaVariables& variables, int64_t limit) const {
+    JinjaBudget budget{.limit = limit};
+    JinjaScope scope{.variables = variables, .outer = nullptr, .budget = &budget};
     OriginText text;
     parts_->whole(scope, text);
     return text;

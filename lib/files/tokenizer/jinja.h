@@ -24,7 +24,7 @@ OriginText with_origin(std::string_view text, uint32_t origin = 0);
 
 /// A value of the language.
 struct JinjaValue {
-    enum class Kind { Undefined, None, Bool, Int, String, List, Map };
+    enum class Kind { Undefined, None, Bool, Int, String, List, Map, Object };
 
     JinjaValue() = default;
     JinjaValue(bool truth) : kind(Kind::Bool), number(truth) {}
@@ -36,12 +36,15 @@ struct JinjaValue {
     JinjaValue(std::map<std::string, JinjaValue> members)
         : kind(Kind::Map), map(std::make_shared<std::map<std::string, JinjaValue>>(std::move(members))) {}
     static JinjaValue none();
+    /// A namespace or a loop: no mapping, and equal to itself alone. Only variables hold it, so that values
+    /// have no cycles.
+    static JinjaValue object(std::map<std::string, JinjaValue> members);
 
     Kind kind = Kind::Undefined;
     int64_t number = 0;  // also of a Bool
     std::shared_ptr<const OriginText> text;
     std::shared_ptr<const std::vector<JinjaValue>> list;
-    std::shared_ptr<std::map<std::string, JinjaValue>> map;  // shared by the copies, as in Python
+    std::shared_ptr<std::map<std::string, JinjaValue>> map;  // also of an Object; shared by the copies
 };
 
 using JinjaVariables = std::map<std::string, JinjaValue>;
@@ -53,8 +56,9 @@ class JinjaTemplate {
     JinjaTemplate(std::string_view source, std::string name);
     ~JinjaTemplate();
 
-    /// Throws UserError where the template raises an exception, or needs what is not supported.
-    OriginText render(const JinjaVariables& variables) const;
+    /// Throws UserError where the template raises an exception, needs what is not supported, or has run
+    /// `limit` statements, counting each character and element of a list that they read or make as one.
+    OriginText render(const JinjaVariables& variables, int64_t limit) const;
 
   private:
     struct Parts;

@@ -28,7 +28,7 @@ std::string plain_key(const JinjaValue& key) {
 JinjaValue element(const JinjaValue& value, const JinjaValue& key, const std::string& place) {
     if (value.kind == ValueKind::Undefined || value.kind == ValueKind::None)
         throw UserError("{}: the chat template reads a part of a value that is not there", place);
-    if (value.kind == ValueKind::Map && key.kind == ValueKind::String) {
+    if ((value.kind == ValueKind::Map || value.kind == ValueKind::Object) && key.kind == ValueKind::String) {
         const auto found = value.map->find(plain_key(key));
         return found == value.map->end() ? JinjaValue() : found->second;
     }
@@ -210,7 +210,7 @@ JinjaExpression JinjaReader::comparison() {
         if (num_compared > 0) refuse("a chain of comparisons is not supported");
         left = [left = std::move(left), right = operations(0), sign, negated,
                 place = place_](const JinjaScope& scope) {
-            const JinjaValue value = operate(sign, left(scope), right(scope), place);
+            const JinjaValue value = operate(sign, left(scope), right(scope), scope, place);
             return negated ? JinjaValue(!is_true(value)) : value;
         };
     }
@@ -227,7 +227,7 @@ JinjaExpression JinjaReader::operations(size_t level) {
         if (sign == signs.end()) return left;
         left = [left = std::move(left), right = operations(level + 1), sign = std::string(*sign),
                 place = place_](const JinjaScope& scope) {
-            return operate(sign, left(scope), right(scope), place);
+            return operate(sign, left(scope), right(scope), scope, place);
         };
     }
 }
@@ -236,7 +236,7 @@ JinjaExpression JinjaReader::unary(bool with_filter) {
     JinjaExpression value;
     if (take("-")) {
         value = [positive = unary(false), place = place_](const JinjaScope& scope) {
-            return operate("-", JinjaValue(int64_t{0}), positive(scope), place);
+            return operate("-", JinjaValue(int64_t{0}), positive(scope), scope, place);
         };
     } else {
         value = postfix(primary());
@@ -278,10 +278,12 @@ JinjaExpression JinjaReader::list_until(std::string_view end, std::vector<JinjaE
         values.push_back(expression());
         if (!is_next(end)) expect(",");
     }
-    return [values](const JinjaScope& scope) {
+    return [values, place = place_](const JinjaScope& scope) {
         std::vector<JinjaValue> list;
-        for (const JinjaExpression& value : values) list.push_back(value(scope));
-        return JinjaValue(std::move(list));
+        for (const JinjaExpression& value : values) refuse_object(list.emplace_back(value(scope)), place);
+        const JinjaValue whole(std::move(list));
+        scope.spend(cost_of(whole, place), place);
+        return whole;
     };
 }
 
@@ -294,7 +296,7 @@ JinjaExpression JinjaReader::postfix(JinjaExpression value) {
             if (is_next("(")) {
                 value = [value = std::move(value), member, arguments = call(),
                          place = place_](const JinjaScope& scope) {
-                    return call_method(value(scope), member, arguments.evaluate(scope), place);
+                    return call_method(value(scope), member, arguments.evaluate(scope), scope, place);
                 };
             } else {
                 value = [value = std::move(value), key = JinjaValue(with_origin(member)), place = place_](
@@ -333,6 +335,7 @@ JinjaExpression JinjaReader::subscript(JinjaExpression value) {
         const SliceBounds range = {bound(bounds[0]), bound(bounds[1]), bound(bounds[2])};
         if (range.step == 0) throw UserError("{}: the step of a slice is 0", place);
         const JinjaValue whole = value(scope);
+        scope.spend(whole.list ? std::ssize(*whole.list) : whole.text ? std::ssize(*whole.text) : 0, place);
         if (whole.kind == JinjaValue::Kind::List) return JinjaValue(slice(*whole.list, range));
         if (whole.kind == JinjaValue::Kind::String) return JinjaValue(slice(*whole.text, range));
         throw UserError("{}: only a list or a text has slices", place);
@@ -345,7 +348,7 @@ JinjaExpression JinjaReader::filtered(JinjaExpression value) {
             const std::string filter = name();
             const Call arguments = is_next("(") ? call() : Call();
             value = [value = std::move(value), filter, arguments, place = place_](const JinjaScope& scope) {
-                return apply_filter(value(scope), filter, arguments.evaluate(scope), place);
+                return apply_filter(value(scope), filter, arguments.evaluate(scope), scope, place);
             };
         } else if (take("is")) {
             const bool negated = take("not");

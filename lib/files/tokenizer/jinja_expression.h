@@ -11,12 +11,20 @@
 
 namespace argosy::tokenizer {
 
+/// The work of a rendering, and its limit (JinjaTemplate::render).
+struct JinjaBudget {
+    int64_t limit, spent = 0;
+};
+
 /// The variables of a loop or of the template, which hide those of the scope around it.
 struct JinjaScope {
     JinjaVariables variables;
     const JinjaScope* outer = nullptr;
+    JinjaBudget* budget = nullptr;
 
     JinjaValue find(const std::string& name) const;
+    /// Throws UserError, which begins with `place`, if the rendering's budget is spent.
+    void spend(int64_t amount, const std::string& place) const;
 };
 
 using JinjaExpression = std::function<JinjaValue(const JinjaScope&)>;
@@ -87,14 +95,18 @@ bool is_true(const JinjaValue& value);
 std::optional<OriginText> printed(const JinjaValue& value);
 
 // Each throws UserError, which begins with `place`, for what is not supported.
+
+/// The number of characters and elements in a value with its parts.
+int64_t cost_of(const JinjaValue& value, const std::string& place, int depth = 0);
+void refuse_object(const JinjaValue& value, const std::string& place);
 JinjaValue call_method(const JinjaValue& value, const std::string& name, const JinjaArguments& arguments,
-                       const std::string& place);
+                       const JinjaScope& scope, const std::string& place);
 JinjaValue call_function(const std::string& name, const JinjaArguments& arguments, const std::string& place);
 JinjaValue apply_filter(const JinjaValue& value, const std::string& name, const JinjaArguments& arguments,
-                        const std::string& place);
+                        const JinjaScope& scope, const std::string& place);
 bool passes_test(const JinjaValue& value, const std::string& name, const std::string& place);
 /// `sign` is an operator between two values, but for `and` and `or`.
 JinjaValue operate(const std::string& sign, const JinjaValue& left, const JinjaValue& right,
-                   const std::string& place);
+                   const JinjaScope& scope, const std::string& place);
 
 }  // namespace argosy::tokenizer

@@ -35,7 +35,12 @@ bool is_equal(const JinjaValue& left, const JinjaValue& right) {
     if (left.kind != right.kind) return false;
     if (left.kind == ValueKind::String) return std::ranges::equal(*left.text, *right.text, is_same_code);
     if (left.kind == ValueKind::List) return std::ranges::equal(*left.list, *right.list, is_equal);
-    return left.kind != ValueKind::Map || left.map == right.map;
+    if (left.kind == ValueKind::Map) {
+        return std::ranges::equal(*left.map, *right.map, [](const auto& one, const auto& other) {
+            return one.first == other.first && is_equal(one.second, other.second);
+        });
+    }
+    return left.map == right.map;
 }
 
 size_t find_text(const OriginText& text, const OriginText& part, size_t from = 0) {
@@ -84,8 +89,10 @@ std::vector<JinjaValue> split_at(const OriginText& text, const OriginText& separ
     return parts;
 }
 
-OriginText replaced(const OriginText& text, const OriginText& from, const OriginText& to) {
+OriginText replaced(const OriginText& text, const OriginText& from, const OriginText& to,
+                    const JinjaScope& scope, const std::string& place) {
     const std::vector<JinjaValue> parts = split_at(text, from, -1);
+    scope.spend(std::ssize(parts) * std::ssize(to), place);
     OriginText result = *parts.front().text;
     for (size_t i = 1; i < parts.size(); ++i) result += to + *parts[i].text;
     return result;
@@ -100,21 +107,25 @@ const OriginText* text_argument(const JinjaArguments& arguments, size_t i, const
 }
 
 JinjaValue call_text_method(const OriginText& text, const std::string& name, const JinjaArguments& arguments,
-                            const std::string& place) {
-    const OriginText *first = text_argument(arguments, 0, place), *none = nullptr;
-    if (name == "strip") return stripped(text, Ends::Both, first);
-    if (name == "lstrip") return stripped(text, Ends::Left, first);
-    if (name == "rstrip") return stripped(text, Ends::Right, first);
-    if (first != none && !first->empty()) {
+                            const JinjaScope& scope, const std::string& place) {
+    const OriginText* first = text_argument(arguments, 0, place);
+    const size_t num_arguments = arguments.values.size();
+    scope.spend(std::ssize(text) + (first ? std::ssize(*first) : 0), place);
+    if (num_arguments <= 1 && name == "strip") return stripped(text, Ends::Both, first);
+    if (num_arguments <= 1 && name == "lstrip") return stripped(text, Ends::Left, first);
+    if (num_arguments <= 1 && name == "rstrip") return stripped(text, Ends::Right, first);
+    if (num_arguments == 1 && !first->empty()) {
         const size_t size = first->size();
         if (name == "startswith") return text.size() >= size && find_text(text.substr(0, size), *first) == 0;
         if (name == "endswith")
             return text.size() >= size && find_text(text.substr(text.size() - size), *first) == 0;
-        if (name == "split" && arguments.values.size() == 1) return split_at(text, *first, -1);
+        if (name == "split") return split_at(text, *first, -1);
+    }
+    if (num_arguments == 2 && !first->empty()) {
         if (name == "split" && arguments.values[1].kind == ValueKind::Int)
             return split_at(text, *first, arguments.values[1].number);
-        const OriginText* second = text_argument(arguments, 1, place);
-        if (name == "replace" && second != none) return replaced(text, *first, *second);
+        if (name == "replace")
+            return replaced(text, *first, *text_argument(arguments, 1, place), scope, place);
     }
     refuse_unsupported(place, "the method " + name + "() of a text with these arguments");
 }
@@ -140,6 +151,50 @@ std::optional<int64_t> calculated(const std::string& sign, int64_t left, int64_t
 
 }  // namespace
 
+OriginText with_origin(std::string_view text, uint32_t origin) {
+    OriginText characters;
+    for (size_t at = 0; at < text.size(); at += utf8_size(text[at]))
+        characters += utf8_code(text.data() + at) + kOrigin * origin;
+    return characters;
+}
+
+JinjaValue JinjaValue::none() {
+    JinjaValue value;
+    value.kind = Kind::None;
+    return value;
+}
+
+JinjaValue JinjaValue::object(std::map<std::string, JinjaValue> members) {
+    JinjaValue value(std::move(members));
+    value.kind = Kind::Object;
+    return value;
+}
+
+void JinjaScope::spend(int64_t amount, const std::string& place) const {
+    budget->spent += amount;
+    if (budget->spent <= budget->limit) return;
+    throw UserError(
+        "{}: the chat template has run more than {} statements or characters for these messages, so it may "
+        "never end; {}",
+        place, budget->limit, "put another chat_template.jinja beside the tokenizer");
+}
+
+int64_t cost_of(const JinjaValue& value, const std::string& place, int depth) {
+    constexpr int kMaxDepth = 100;  // so that the stack suffices
+    if (depth > kMaxDepth) throw UserError("{}: lists of the chat template are too deep", place);
+    if (value.kind == ValueKind::String) return std::ssize(*value.text) + 1;
+    int64_t cost = 1;
+    if (value.kind == ValueKind::List)
+        for (const JinjaValue& part : *value.list) cost += cost_of(part, place, depth + 1);
+    if (value.kind == ValueKind::Map)
+        for (const auto& [key, part] : *value.map) cost += cost_of(part, place, depth + 1);
+    return cost;
+}
+
+void refuse_object(const JinjaValue& value, const std::string& place) {
+    if (value.kind == ValueKind::Object) refuse_unsupported(place, "a namespace or a loop in another value");
+}
+
 bool is_true(const JinjaValue& value) {
     switch (value.kind) {
         case ValueKind::Undefined:
@@ -151,6 +206,8 @@ bool is_true(const JinjaValue& value) {
             return !value.list->empty();
         case ValueKind::Map:
             return !value.map->empty();
+        case ValueKind::Object:
+            return true;
         default:
             return value.number != 0;
     }
@@ -166,11 +223,11 @@ std::optional<OriginText> printed(const JinjaValue& value) {
 }
 
 JinjaValue call_method(const JinjaValue& value, const std::string& name, const JinjaArguments& arguments,
-                       const std::string& place) {
+                       const JinjaScope& scope, const std::string& place) {
     if (!arguments.named.empty()) refuse_unsupported(place, "named arguments of " + name + "()");
-    if (value.kind == ValueKind::String) return call_text_method(*value.text, name, arguments, place);
+    if (value.kind == ValueKind::String) return call_text_method(*value.text, name, arguments, scope, place);
     const OriginText* key = text_argument(arguments, 0, place);
-    if (value.kind == ValueKind::Map && name == "get" && key != nullptr) {
+    if (value.kind == ValueKind::Map && name == "get" && key != nullptr && arguments.values.size() <= 2) {
         const auto found = value.map->find(plain(*key));
         if (found != value.map->end()) return found->second;
         return arguments.values.size() > 1 ? arguments.values[1] : JinjaValue::none();
@@ -179,14 +236,18 @@ JinjaValue call_method(const JinjaValue& value, const std::string& name, const J
 }
 
 JinjaValue call_function(const std::string& name, const JinjaArguments& arguments, const std::string& place) {
-    if (name == "namespace" && arguments.values.empty()) return arguments.named;
-    if (name == "raise_exception" && arguments.values.size() == 1)
+    if (name == "namespace" && arguments.values.empty()) {
+        for (const auto& [key, value] : arguments.named) refuse_object(value, place);
+        return JinjaValue::object(arguments.named);
+    }
+    if (name == "raise_exception" && arguments.values.size() == 1 && arguments.named.empty())
         throw UserError("the chat template ({}) says: {}", place, plain(*text_argument(arguments, 0, place)));
     refuse_unsupported(place, "the function " + name + "()");
 }
 
 JinjaValue apply_filter(const JinjaValue& value, const std::string& name, const JinjaArguments& arguments,
-                        const std::string& place) {
+                        const JinjaScope& scope, const std::string& place) {
+    if (value.kind == ValueKind::String) scope.spend(std::ssize(*value.text), place);
     if (arguments.values.empty() && arguments.named.empty()) {
         if (name == "length" || name == "count") return size_of(value, place);
         const std::optional<OriginText> text = printed(value);
@@ -214,7 +275,8 @@ bool passes_test(const JinjaValue& value, const std::string& name, const std::st
 }
 
 JinjaValue operate(const std::string& sign, const JinjaValue& left, const JinjaValue& right,
-                   const std::string& place) {
+                   const JinjaScope& scope, const std::string& place) {
+    scope.spend(cost_of(left, place) + cost_of(right, place), place);
     if (sign == "==") return is_equal(left, right);
     if (sign == "!=") return !is_equal(left, right);
     if (sign == "in") return contains(right, left, place);

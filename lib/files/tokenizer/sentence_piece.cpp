@@ -31,19 +31,21 @@ class SentencePieceTokenizer : public Tokenizer {
 
     /// The library puts a space before each text if the model says so. After a special token that is the
     /// text's own first space, as mistral-common encodes it. Tokens that the library finds in any text are
-    /// cut in two here.
+    /// cut in two here. What follows a cut gets no space: it is encoded behind the token, whose ids go.
     void encode_plain(std::string_view text, Ids& ids) const override {
         if (puts_space_ && text.starts_with(' ')) text.remove_prefix(1);
         std::vector<AddedTokenSearch::Part> parts;
         names_.split(text, parts);
         size_t begin = 0;
+        const AddedToken* cut_token = nullptr;
         for (const auto& part : parts) {
             if (part.token == nullptr) continue;
             const size_t cut = part.text.data() - text.data() + utf8_size(part.text[0]);
-            encode(text.substr(begin, cut - begin), ids);
+            encode_behind(cut_token, text.substr(begin, cut - begin), ids);
+            cut_token = part.token;
             begin = cut;
         }
-        if (begin < text.size()) encode(text.substr(begin), ids);
+        if (begin < text.size()) encode_behind(cut_token, text.substr(begin), ids);
     }
 
     std::string decode(std::span<const uint32_t> ids) const override {
@@ -53,6 +55,15 @@ class SentencePieceTokenizer : public Tokenizer {
     }
 
   private:
+    /// Appends the ids that a text has behind a token that the library finds; null if it begins a text.
+    void encode_behind(const AddedToken* token, std::string_view text, Ids& ids) const {
+        if (token == nullptr) return encode(text, ids);
+        const std::vector<int> pieces = ids_of(token->content + std::string(text));
+        const auto found = std::ranges::find(pieces, static_cast<int>(token->id));
+        if (found == pieces.end()) return encode(text, ids);  // within a longer token
+        ids.insert(ids.end(), found + 1, pieces.end());
+    }
+
     std::vector<int> ids_of(std::string_view text) const {
         std::string repaired;
         std::vector<int> pieces;
