@@ -164,10 +164,9 @@ void add_input_options(CLI::App* command, std::vector<std::filesystem::path>& in
         {{"file", TextDocument::File}, {"line", TextDocument::Line}},
         "a document of a text file: the whole file with every byte of it, or each line,\n"
         "which ends with \\n or \\r\\n");
-    command
-        ->add_option("--column", options.column,
-                     "column of Parquet files, or key of JSONL records, that holds the texts")
-        ->capture_default_str();
+    command->add_option("--column", options.column,
+                        "column of Parquet files, or key of JSONL records, that holds the texts; all\n"
+                        "other keys are then ignored. Default: text, beside records of other kinds");
     options.open_parquet = parquet::open_documents;
 }
 

@@ -281,6 +281,10 @@ class PrepareData(unittest.TestCase):
         self.assertEqual(made(self.folder / "c.jsonl", "--column", "content"), expected)
         self.expect_error("tokenize", "--output", self.folder / "t.h5", "--input", self.folder / "c.jsonl", "--column", "body", code=2,
                           parts=['c.jsonl:1: the record has no key "body" (--column)'])
+        (self.folder / "d.jsonl").write_text("".join(line.replace("{", '{"messages": [{"role": "user"}], "tokens": [1], ', 1) + "\n" for line in lines))
+        self.assertEqual(made(self.folder / "d.jsonl", "--column", "text"), expected)
+        self.expect_error("tokenize", "--output", self.folder / "t.h5", "--input", self.folder / "d.jsonl", code=2,
+                          parts=['d.jsonl:1', '"text"', "--column text"])
         self.check_trained_from_text(lines)
 
     def check_trained_from_text(self, lines):

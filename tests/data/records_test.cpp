@@ -151,8 +151,21 @@ TEST_F(RecordsTest, RefusesOtherMessages) {
     refused(R"({"role": "user", "content": ""}], "tools": [{"name": "f"}]})", "the record has \"tools\"");
     EXPECT_ERROR(read(R"({"messages": "a"})"), UserError, "\"messages\" is not a list, but \"a\"");
     EXPECT_ERROR(read(begin + R"({"role": "user", "content": ""}], "text": "a"})"), UserError,
-                 "both \"text\" and \"messages\"");
+                 "both \"text\" and \"messages\"", "--column text");
     EXPECT_ERROR(read(begin + R"({"role": "user", "role": "user", "content": ""}]})"), UserError, "role");
+}
+
+TEST_F(RecordsTest, ATextKeyThatIsNamedIgnoresAllOtherKeys) {
+    const auto parse = [](const char* line, std::string_view text_key) {
+        Record record;
+        parse_record(line, "place", 10, record, text_key);
+        EXPECT_EQ(record.kind, RecordKind::Text);
+        return record.text;
+    };
+    constexpr const char* kLine = R"({"messages": [{"role": 1}], "text": "a", "tokens": [99], "body": "b"})";
+    EXPECT_EQ(parse(kLine, kTextKey), "a");
+    EXPECT_EQ(parse(kLine, "body"), "b");
+    EXPECT_ERROR(parse(R"({"tokens": [1]})", kTextKey), UserError, "has no key \"text\" (--column)");
 }
 
 TEST_F(RecordsTest, RefusesFilesThatCannotBeRead) {

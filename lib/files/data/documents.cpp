@@ -155,7 +155,8 @@ void DocumentBatch::add(std::string_view document, int64_t line_number, int64_t 
 std::unique_ptr<DocumentReader> open_documents(const InputRange& range, const InputOptions& options) {
     using enum DocumentBatch::Kind;
     const InputFormat format = format_of(range.path, options);
-    if (format == InputFormat::Parquet) return options.open_parquet(range, options.column);
+    if (format == InputFormat::Parquet)
+        return options.open_parquet(range, options.column.empty() ? kTextKey : options.column);
     if (format == InputFormat::Jsonl) return std::make_unique<LineDocuments>(range, JsonLine);
     if (options.text_document == TextDocument::File) return std::make_unique<WholeFile>(range);
     return std::make_unique<LineDocuments>(range, Text);

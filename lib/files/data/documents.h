@@ -82,7 +82,7 @@ struct InputOptions {
     /// Opens a Parquet file. This room does not know the library for it, because training reads no Parquet.
     std::function<std::unique_ptr<DocumentReader>(const InputRange&, const std::string& column)>
         open_parquet = refuse_parquet;
-    std::string column = "text";  // of Parquet files; in JSONL, the key of texts
+    std::string column = {};  // of Parquet files; the text_key of parse_record(). Empty: "text"
 };
 
 /// Throws UserError if the input cannot be opened.

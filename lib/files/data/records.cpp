@@ -14,7 +14,11 @@ namespace {
 class RecordEvents : public StrictJson {
   public:
     RecordEvents(std::string place, int64_t vocab_size, Record& record, std::string_view text_key)
-        : StrictJson(std::move(place)), vocab_size_(vocab_size), record_(record), text_key_(text_key) {}
+        : StrictJson(std::move(place)),
+          vocab_size_(vocab_size),
+          record_(record),
+          has_one_key_(!text_key.empty()),
+          text_key_(has_one_key_ ? text_key : kTextKey) {}
 
     void read_record(std::string_view line) {
         record_.tokens.clear();
@@ -57,7 +61,7 @@ class RecordEvents : public StrictJson {
         if (has(In::Tokens)) found.push_back("\"tokens\"");
         if (has_completion) found.push_back("\"completion\"");
         if (has(In::Messages)) found.push_back("\"messages\"");
-        if (found.empty() && text_key_ != kTextKey)
+        if (found.empty() && has_one_key_)
             refuse("", fmt::format("the record has no key {} (--column)", shown(text_key_)));
         if (found.empty()) {
             refuse("",
@@ -65,8 +69,9 @@ class RecordEvents : public StrictJson {
                    "\"completion\"; it must have exactly one of them");
         }
         if (found.size() > 1) {
-            refuse("", fmt::format("the record has both {} and {}; it must have exactly one of them",
-                                   found[0], found[1]));
+            refuse("",
+                   fmt::format("the record has both {} and {}; it must have exactly one of them{}", found[0],
+                               found[1], has(In::Text) ? ", or --column text takes \"text\" alone" : ""));
         }
         if (has_completion) return RecordKind::Completion;
         if (has(In::Messages)) return RecordKind::Messages;
@@ -88,15 +93,15 @@ class RecordEvents : public StrictJson {
             message_key_ = key;
         }
         if (depth() > 1) return;
-        in_ = key == text_key_        ? In::Text
-              : text_key_ != kTextKey ? In::Other
-              : key == "tokens"       ? In::Tokens
-              : key == "loss_mask"    ? In::Mask
-              : key == "prompt"       ? In::Prompt
-              : key == "completion"   ? In::Completion
-              : key == "messages"     ? In::Messages
-              : key == "tools"        ? In::Tools
-                                      : In::Other;
+        in_ = key == text_key_      ? In::Text
+              : has_one_key_        ? In::Other
+              : key == "tokens"     ? In::Tokens
+              : key == "loss_mask"  ? In::Mask
+              : key == "prompt"     ? In::Prompt
+              : key == "completion" ? In::Completion
+              : key == "messages"   ? In::Messages
+              : key == "tools"      ? In::Tools
+                                    : In::Other;
         keys_ |= 1U << static_cast<int>(in_);
     }
 
@@ -206,6 +211,7 @@ class RecordEvents : public StrictJson {
 
     int64_t vocab_size_;
     Record& record_;
+    bool has_one_key_;  // the user names the key of texts
     std::string_view text_key_;
     In in_ = In::Nothing;
     unsigned keys_ = 0;         // the keys that were read: a bit for each In

@@ -43,11 +43,10 @@ struct Record {
 inline constexpr const char* kTextKey = "text";
 
 /// Reads a record from its line. `place` names the line in errors. Tokens must be in 0 .. vocab_size-1. A
-/// `text_key` other than "text" makes a record {text_key: string}, and all other keys are ignored. Python
-/// writes numbers that JSON lacks, NaN, Infinity and -Infinity; they are read as null. Throws UserError for a
-/// bad record.
+/// `text_key` makes each record {text_key: string}, and all other keys are ignored. Python writes numbers that
+/// JSON lacks, NaN, Infinity and -Infinity; they are read as null. Throws UserError for a bad record.
 void parse_record(std::string_view line, std::string place, int64_t vocab_size, Record& record,
-                  std::string_view text_key = kTextKey);
+                  std::string_view text_key = {});
 
 /// Whether a line has no record.
 bool is_blank(std::string_view line);
