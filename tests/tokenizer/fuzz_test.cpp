@@ -190,6 +190,13 @@ TEST(Fuzz, ChatTemplate) {
                                             "messages",
                                             "loop",
                                             "ns.x",
+                                            "ns",
+                                            "{% set ns.x = [ns.x] + [ns.x] %}",
+                                            "{% set ns.x = namespace(x=ns.x) %}",
+                                            "{% break %}",
+                                            "{% else %}",
+                                            "\r",
+                                            " == messages[0]",
                                             "\n"};
     const std::string valid =
         "{% set ns = namespace(x=1) %}{%- for message in messages[0:] %}{% if loop.first and message.role != "
