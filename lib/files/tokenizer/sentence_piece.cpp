@@ -31,7 +31,7 @@ class SentencePieceTokenizer : public Tokenizer {
 
     /// The library puts a space before each text if the model says so. After a special token that is the
     /// text's own first space, as mistral-common encodes it. Tokens that the library finds in any text are
-    /// cut in two here. What follows a cut gets no space: it is encoded behind the token, whose ids go.
+    /// cut in two here. Text behind a cut gets no space: it is encoded behind the token, whose ids go.
     void encode_plain(std::string_view text, Ids& ids) const override {
         if (puts_space_ && text.starts_with(' ')) text.remove_prefix(1);
         std::vector<AddedTokenSearch::Part> parts;

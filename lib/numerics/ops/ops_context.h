@@ -33,8 +33,8 @@ class OpsContext {
     /// Multiplies matrices on this thread's GPU. The thread's outermost OpsContext owns the Multiplier.
     cublas::Multiplier& multiplier();
 
-    /// From now on cuBLASLt chooses products on a GPU for the multiprocessors that collectives leave to them:
-    /// `multiprocessors`, which every product calls. REQUIRES: this is the thread's outermost OpsContext.
+    /// Lets cuBLASLt choose products on a GPU, from now on, for the multiprocessors that collectives leave:
+    /// every product calls `multiprocessors`. REQUIRES: this is the thread's outermost OpsContext.
     void choose_products_for(std::function<int()> multiprocessors) {
         product_multiprocessors_ = std::move(multiprocessors);
     }
