@@ -159,10 +159,33 @@ config::JobConfig run_config(const CommandLine& line, const ModelSource& source)
     }
 }
 
-interop::OptimizerSettings optimizer_settings(const config::JobConfig& config, const ModelSource& source) {
-    if (config.optimizer.name == config::OptimizerName::Muon &&
-        config.optimizer.muon_adjust_lr == config::MuonAdjustLr::Spectral) {
-        throw UserError("TorchTitan's Muon has no optimizer.muon_adjust_lr = spectral; add --model-only");
+/// TorchTitan loads one rate and one weight decay for each of its groups: those of its first parameter.
+void warn_of_groups(const interop::OptimizerSettings& settings) {
+    const auto& first = settings.parameters.begin()->second;
+    const auto others =
+        std::ranges::count_if(settings.parameters, [&](const auto& each) { return each.second != first; });
+    if (others == 0) return;
+    spdlog::warn(
+        "{} of {} parameters have another learning rate or weight decay than {}: TorchTitan takes those of "
+        "the "
+        "first parameter of each of its groups, so give it groups like those here (norms do not decay unless "
+        "optimizer.decay_all_parameters is true)",
+        others, settings.parameters.size(), settings.parameters.begin()->first);
+}
+
+interop::OptimizerSettings optimizer_settings(const config::JobConfig& config, const ModelSource& source,
+                                              interop::TorchTitanNames names) {
+    if (config.optimizer.name == config::OptimizerName::Muon) {
+        if (names == interop::TorchTitanNames::V02)
+            throw UserError("TorchTitan 0.2 has no Muon; add --model-only, or leave out --dcp-names");
+        if (config.optimizer.muon_adjust_lr == config::MuonAdjustLr::Spectral)
+            throw UserError("TorchTitan's Muon has no optimizer.muon_adjust_lr = spectral; add --model-only");
+    }
+    if (config.training.max_tokens) {
+        throw UserError(
+            "training.max_tokens ends the run, and its learning rate with it, which TorchTitan has not; name "
+            "a "
+            "configuration with training.steps in its place (--config)");
     }
     const train::LrSchedule schedule(setup::lr_schedule_options(config, config.training.steps));
     const train::StepOptions options = setup::step_options(config, source.spec);
@@ -181,6 +204,7 @@ interop::OptimizerSettings optimizer_settings(const config::JobConfig& config, c
         const auto& [lr_factor, weight_decay] = train::rates_of(parameter, options);
         settings.parameters[parameter.name] = {lr_factor, weight_decay};
     }
+    warn_of_groups(settings);
     return settings;
 }
 
@@ -189,9 +213,33 @@ void say_next(const ConvertOptions& options) {
     if (options.optimizer) {
         spdlog::info(
             "TorchTitan goes on from it with checkpoint.exclude_from_loading = [\"dataloader\"], since the "
-            "place in the data is another one there");
+            "place in the data is another one there; remove the setting once TorchTitan has saved, or each "
+            "start begins with the first sample again");
     } else {
-        spdlog::info("TorchTitan begins with it by checkpoint.initial_load_path");
+        spdlog::info("it has the weights alone: TorchTitan begins with it by checkpoint.initial_load_path");
+    }
+}
+
+/// TorchTitan goes by the numbers in names, also in those of folders that are being written: it takes
+/// step-5000.partial for step 5000.
+void check_titan_name(const std::filesystem::path& path, const ModelSource& source) {
+    const std::string name = path.filename(), word = "step-";
+    const auto is_step = [&](const std::string& each) {
+        return each.starts_with(word) && each.size() > word.size() &&
+               each.find_first_not_of("0123456789", word.size()) == std::string::npos;
+    };
+    if (!is_step(name)) return;
+    const int64_t step = source.description ? source.description->step : 0;
+    if (name != word + std::to_string(step)) {
+        throw UserError("{} would be taken for another step than {}; name it {}{}", path.string(), step, word,
+                        step);
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(folder_of(path))) {
+        if (entry.path() == path || !is_step(entry.path().filename())) continue;
+        throw UserError(
+            "{} lies beside the steps of a run, such as {}, where TorchTitan would load it while it is being "
+            "written; write it to another folder of the same disk, and move it there",
+            path.string(), entry.path().filename().string());
     }
 }
 
@@ -253,9 +301,14 @@ ExitCode convert(const CommandLine& line) {
     }
 
     const bool to_torch = options.to == interop::Form::Distributed;
-    if (to_torch) interop::require_torchtitan_model(source);
+    if (to_torch) {
+        interop::require_torchtitan_model(source);
+        check_titan_name(destination, source);
+        if (!interop::has_optimizer(source) && !line.config.empty())
+            throw UserError("--config is for the optimizer, which {} has not", source.path.string());
+    }
     if (to_torch && !line.model_only && interop::has_optimizer(source))
-        options.optimizer = optimizer_settings(run_config(line, source), source);
+        options.optimizer = optimizer_settings(run_config(line, source), source, options.names);
     const auto conversions = interop::plan(source, options);
     const int64_t num_bytes = interop::num_source_bytes(conversions);
     spdlog::info("{} ({}): {} tensors, {}", source.path.string(), name(source.form), conversions.size(),

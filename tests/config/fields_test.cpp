@@ -50,6 +50,7 @@ std::vector<std::string> companions(const std::string& key) {
         {"checkpoint.load_only", {"--checkpoint.enable=true"}},
         {"checkpoint.initial_load_model_only", {"--checkpoint.initial_load_path=run"}},
         {"checkpoint.initial_load_in_hf", {"--checkpoint.initial_load_path=folder"}},
+        {"comm.products_leave_channels", {"--comm.collective_channels=16"}},
         {"validation.enable", {"--validation.dataset_path=valid.h5"}},
         {"evaluation.num_fewshot", {"--evaluation.fewshot_file=examples.jsonl"}},
         {"parallelism.pipeline_parallel_layers_per_stage", {"--parallelism.pipeline_parallel_degree=4"}},

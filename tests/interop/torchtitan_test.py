@@ -368,7 +368,7 @@ def last_steps_at_home(folder, config, age, tokens):
                        for name, tensor in split(dict(module.named_parameters()), config).items()}
     model.weights = current()
     step = state["train_state"]["step"]
-    assert state["train_state"]["ntokens_seen"] == step * BATCH * LENGTH
+    assert state["train_state"]["ntokens_seen"] == 0
     losses = []
     for number in range(step, STEPS):
         losses.append(update(model, list(module.parameters()), optimizer, tokens, number))
@@ -578,7 +578,7 @@ class TorchTitan(unittest.TestCase):
         convert(folder, self.folder / "given.hf", "--to", "hf", "--assets", given)
         assets(given, config | {"rope_theta": 500000.0})
         said = convert(folder, self.folder / "no", "--to", "hf", "--assets", given, code=2)
-        self.assertIn("params.json says another model than the one that is given: rope_theta 10000", said)
+        self.assertIn("params.json says another model than the one that is given: rope_theta: 10000 against 500000", said)
         pickled = assets(self.folder / "pickled", LLAMA)
         torch.save(weights | {"more": torch.zeros(2, dtype=torch.int16)}, pickled / "pytorch_model.bin")
         self.assertIn('not of the model: "more" (torch.int16)', convert(pickled, self.folder / "no", "--to", "hf", code=2))
@@ -737,10 +737,10 @@ class TorchTitan(unittest.TestCase):
             for last in steps:  # the second one resumes, and its own place in the data counts
                 said += self.pretrain(num_ranks, age, *load, "--training.steps", last)
             self.assertIn(f"the run goes on at step {SAVED_STEP + 1} with sample {SAVED_STEP * BATCH}", said)
+            self.assertIn(f"with {SAVED_STEP * BATCH} samples of {SAVED_STEP * BATCH * LENGTH} tokens in all", said)
             found = [json.loads(line) for line in (self.folder / age / "metrics.jsonl").read_text().splitlines()]
             self.assertEqual([line["step"] for line in found], list(range(SAVED_STEP + 1, STEPS + 1)))
             for line in found:
-                self.assertEqual(line["tokens"], line["step"] * BATCH * LENGTH)
                 self.assertLess(abs(line["loss"] / losses[line["step"] - 1] - 1), 1e-9)
             convert(self.folder / age, self.folder / f"{age}.hf", "--to", "hf")
             for name, tensor in read_safetensors(self.folder / f"{age}.hf").items():

@@ -20,16 +20,15 @@ using Objects = std::map<std::string, Object>;
 
 constexpr const char* kAverage = ".exp_avg";
 
-/// The place of the run (lib/trainer/resume/FORMAT.md). TorchTitan counts one rank's tokens, for its log alone.
+/// The place of the run (lib/trainer/resume/FORMAT.md).
 struct RunState {
-    int64_t step = 0, tokens = 0, num_updates = 0;
+    int64_t step = 0, num_updates = 0;
 };
 
 RunState run_state(const ModelSource& source) {
     const auto state = parse_json(source.description->state, source.path.string());
     const int64_t step = source.description->step;
-    const bool knows_tokens = state.contains("tokens") && !state["tokens"].is_null();
-    return {step, knows_tokens ? state["tokens"].get<int64_t>() : 0, state.value("updates", step)};
+    return {step, state.value("updates", step)};
 }
 
 /// The keys of torch.optim.AdamW's groups in 2.11 and in versions before it. A load sets all of them, so the
@@ -89,7 +88,7 @@ void add_groups(const TensorMap& map, const OptimizerSettings& settings, Objects
 Objects objects_of(const TargetOptions& options, const TensorMap& map, const RunState& run) {
     const OptimizerSettings& settings = *options.optimizer;
     Objects objects = {{"train_state.step", {run.step}},
-                       {"train_state.ntokens_seen", {run.tokens}},
+                       {"train_state.ntokens_seen", {int64_t{0}}},  // of one rank; for its log alone
                        {"lr_scheduler.last_epoch", {run.step}}};
     if (options.names == TorchTitanNames::V02) {
         objects["lr_scheduler.base_lrs"] = {ObjectList{{settings.lr}}};

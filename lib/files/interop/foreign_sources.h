@@ -14,7 +14,7 @@
 
 namespace argosy::interop {
 
-inline constexpr const char *kMetaParameters = "params.json", *kPickledWeights = "pytorch_model.bin",
+inline constexpr const char *kMetaParameters = "params.json", *kMetaWeights = "consolidated.00.pth", *kPickledWeights = "pytorch_model.bin",
                             *kPickledWeightsIndex = "pytorch_model.bin.index.json";
 
 /// Whether something exists at the path and can be seen.

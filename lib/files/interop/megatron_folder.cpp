@@ -244,7 +244,7 @@ ModelSource open_megatron(const fs::path& folder, const OpenOptions& options) {
         "only the weights of a checkpoint of Megatron are read, not its optimizer's states, its step and "
         "its schedule";
     spdlog::info("{}: {}", folder.string(), source.weights_alone);
-    source.tensors = with_megatron_names(std::move(checkpoint), source.spec, multiple);
+    source.tensors = with_megatron_names(std::move(checkpoint), source.spec, multiple, options.quiet);
     return source;
 }
 

@@ -92,7 +92,7 @@ ModelSource open_hugging_face(const fs::path& folder, const OpenOptions& options
     give_model(is_described ? OpenOptions{.accepted = options.accepted, .assets = folder} : options, source);
     const bool is_pickled = !is_there(folder / kSafetensorsName) && !is_there(folder / kSafetensorsIndexName);
     auto tensors = is_pickled ? open_pickled_weights(folder) : std::make_unique<Safetensors>(folder);
-    source.tensors = with_checkpoint_names(std::move(tensors), source.spec);
+    source.tensors = with_checkpoint_names(std::move(tensors), source.spec, options.quiet);
     return source;
 }
 
@@ -191,7 +191,8 @@ ModelSource open_folder(const fs::path& folder, const OpenOptions& options) {
     }
     // Mistral's folders on the hub have a params.json beside the files of Hugging Face.
     const bool is_described = weights && is_there(folder / kConfigName);
-    if (!is_described && is_there(folder / kMetaParameters)) return open_meta(folder, options);
+    const bool is_of_meta = is_there(folder / kMetaParameters) && !is_described;
+    if (is_of_meta && (!weights || is_there(folder / kMetaWeights))) return open_meta(folder, options);
     return open_named_weights(folder, options);
 }
 

@@ -180,12 +180,12 @@ void check_tied_head(const TensorSource& source, const TensorInfo& head, const s
 }
 
 std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource> tensors,
-                                                    const model::ModelSpec& spec) {
+                                                    const model::ModelSpec& spec, bool quiet) {
     TensorMap map = hugging_face_map(spec);
     TensorsByName there = by_name(*tensors);
     TensorFaults faults;
     take_expected(there, map, faults);
-    bool predicts = false;
+    bool predicts = quiet;
     for (const auto& [name, tensor] : there) {
         if (is_rotary_table(name)) continue;
         if (is_of_prediction(name, spec)) {

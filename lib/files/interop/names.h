@@ -41,6 +41,6 @@ void check_tied_head(const checkpoint::TensorSource& source, const checkpoint::T
 /// their parameter. Rotary tables are ignored, and GLM's layer that predicts further tokens. A tied model's
 /// lm_head.weight is ignored if it equals the embedding table, element for element.
 std::unique_ptr<checkpoint::TensorSource> with_checkpoint_names(
-    std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec);
+    std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec, bool quiet = false);
 
 }  // namespace argosy::interop

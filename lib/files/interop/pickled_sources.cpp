@@ -92,17 +92,19 @@ bool is_of_sizes(const model::ModelSpec& preset, const model::ModelSpec& spec) {
 }
 
 /// Sets the scaling of Llama 3.1's frequencies. Llama 3.2 has another factor, which params.json may leave
-/// out: then it is that of the given model or of the preset of these sizes.
+/// out: then it is that of the preset of these sizes or, without one, of the given model.
 void scale_frequencies(const JsonField& parameters, const std::optional<model::RopeScaling>& given,
                        model::ModelSpec& spec) {
     spec.rope_scaling = model::RopeScaling{};
     spec.max_context = 131072;
+    bool is_known = false;
     for (const model::NamedPreset& preset : model::presets()) {
         if (!is_of_sizes(preset.spec, spec)) continue;
+        is_known = true;
         spec.rope_scaling = preset.spec.rope_scaling;
         spec.tied_embeddings = preset.spec.tied_embeddings;
     }
-    if (given && given->type == model::RopeScaling::Type::Llama3) spec.rope_scaling = given;
+    if (!is_known && given && given->type == model::RopeScaling::Type::Llama3) spec.rope_scaling = given;
     spec.rope_scaling->factor = parameters["rope_scaling_factor"].number(spec.rope_scaling->factor);
 }
 

@@ -122,8 +122,7 @@ std::vector<Section> make_schema() {
              key("attend_across_documents", &Training::attend_across_documents, any(),
                  "false: attention stays within a document, and positions begin again with each document."),
              key("count_document_starts", &Training::count_document_starts, any(),
-                 "false: a document's first token, which nothing before it predicts, does not count in the loss "
-                 "(Megatron's eod_mask_loss)."),
+                 "false: a document's first token, which nothing predicts, does not count (Megatron's eod_mask_loss)."),
              key("dtype", &Training::dtype, among({BFloat16, Float32, Float64}),
                  "Type of the weights that the optimizer updates; bfloat16: rounded stochastically, no "
                  "float32 copy."),
@@ -287,8 +286,8 @@ std::vector<Section> make_schema() {
              key("exclude_from_loading", &Checkpoint::exclude_from_loading, any(),
                  "Parts to reset: optimizer (its states), dataloader (position), train_state (step, tokens)."),
              key("initial_load_path", &Checkpoint::initial_load_path, any(),
-                 "Start from a run (its newest intact step), step, full file, or folder of Hugging Face, "
-                 "TorchTitan, Megatron, Meta."),
+                 "Start from a run (newest intact step), step, file, or folder of Hugging Face, TorchTitan, "
+                 "Megatron, Meta."),
              key("initial_load_model_only", &Checkpoint::initial_load_model_only, any(),
                  "Load only weights from initial_load_path; false: load the whole state and continue at its "
                  "step."),
