@@ -286,7 +286,7 @@ std::vector<Section> make_schema() {
              key("exclude_from_loading", &Checkpoint::exclude_from_loading, any(),
                  "Parts to reset: optimizer (its states), dataloader (position), train_state (step, tokens)."),
              key("initial_load_path", &Checkpoint::initial_load_path, any(),
-                 "Start from a run (newest intact step), step, file, or folder of Hugging Face, TorchTitan, "
+                 "Start from a run (newest intact step), step, file, folder of Hugging Face, TorchTitan, "
                  "Megatron, Meta."),
              key("initial_load_model_only", &Checkpoint::initial_load_model_only, any(),
                  "Load only weights from initial_load_path; false: load the whole state and continue at its "
