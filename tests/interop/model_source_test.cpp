@@ -116,7 +116,7 @@ TEST(OpenModel, NamesWhatFoldersOfOtherProgramsLack) {
     write_file(folder / "meta" / "consolidated.00.pth", "");
     EXPECT_ERROR(open_model(folder / "meta"), UserError, "consolidated.00.pth, but no params.json");
     fs::create_directories(folder / "own" / "step-00000100");
-    EXPECT_ERROR(open_model(folder / "own"), UserError, "own holds no model", "\"step-00000100\"");
+    EXPECT_ERROR(open_model(folder / "own"), UserError, "step-00000100 is not a checkpoint", "no checkpoint.h5");
     fs::create_directories(folder / "theirs" / "step-100");
     write_file(folder / "theirs" / "step-100" / "rank_0.pt", "");
     EXPECT_ERROR(open_model(folder / "theirs"), UserError, "none has .metadata", "torch_checkpointing");
