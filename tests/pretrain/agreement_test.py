@@ -125,7 +125,7 @@ class Agreement(run.PretrainTest):
             (node / "outputs").mkdir()
             subprocess.run([run.PRETRAIN.parent / "convert-checkpoint", node / "init", node / "outputs" / f"step-{step}", "--to", "hf"],
                            check=True, capture_output=True)
-        words = self.words(training__steps=1, checkpoint__initial_load_path="outputs")
+        words = self.words(training__steps=1, checkpoint__initial_load_path="outputs", job__dump_folder=self.folder / "third")
         done = self.run_ranks(1, "-wdir", nodes[0], *words, ":", "-n", 1, "-wdir", nodes[1], *words, program=())
         self.assert_one_error(done, 2, 'outputs/step-1" does not exist')
 
