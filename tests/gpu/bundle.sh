@@ -70,7 +70,7 @@ pack() {
         if is_left_out "${name##*/}" || [ -e "$bundle/lib/$name" ]; then continue; fi
         [ "$path" != not ] || fail "$1 loads $name, which is not on this machine"
         pack "$path" "lib/$name"
-    done < <(ldd "$1" | sed -n 's/^[[:space:]]*\([^ ]*\) => \([^ ]*\).*/\1 \2/p')
+    done < <(ldd "$(realpath "$1")" | sed -n 's/^[[:space:]]*\([^ ]*\) => \([^ ]*\).*/\1 \2/p')
 }
 
 packages=':$ORIGIN/../site-packages'
