@@ -26,7 +26,7 @@ PLACEHOLDER = re.compile(r"[\w.]*[.]{3}|\[.*?\]")
 
 def commands(page):
     """Yields (script or "", program or "", words) of the code blocks and of the code in sentences."""
-    text = page.read_text()
+    text = re.sub(r" \\\n +", " ", page.read_text())  # a command in two lines
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()] + re.findall(r"^    (\S.*)$", text, re.MULTILINE)
     for line in lines + re.findall(r"`([^`\n]+)`", text):

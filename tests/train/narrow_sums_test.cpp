@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <string>
 #include <vector>
@@ -88,35 +89,37 @@ NamedTensors gradients(const TinyRunOptions& options, comm::Communicator& ranks)
     return run.gradients();
 }
 
-/// The mean over the parameters of their gradients' squared errors, each relative to the gradient.
-double squared_error(const NamedTensors& found, const NamedTensors& exact) {
+/// The mean over the parameters of the logarithms of their gradients' relative squared errors. The errors
+/// themselves differ by orders of magnitude: the mean of these has the noise of a few.
+double log_error(const NamedTensors& found, const NamedTensors& exact) {
     double sum = 0;
     for (const auto& [name, tensor] : exact)
-        sum += ((found.at(name) - tensor).pow(2).sum() / tensor.pow(2).sum()).item<double>();
+        sum += std::log(((found.at(name) - tensor).pow(2).sum() / tensor.pow(2).sum()).item<double>());
     return sum / static_cast<double>(exact.size());
 }
 
-// Sums of the residual and a rank's part, to which the other ranks' parts were added, had 1.37 to 1.39 times
-// one rank's error. The errors of these seeds are within 5 % of one rank's now. The errors of the loss are
-// too few numbers to compare.
+// Over 80 seeds, layouts have 1.00 to 1.10 times one rank's error (a part of a sum over ranks is rounded before
+// it), and 1.16 times where nothing hides the ring's roundings (olmo2 on four ranks). With two roundings at the
+// residual's magnitude, as of a residual to which ranks' parts are added in turn, they have 1.56 times. The mean
+// of six seeds varies by 0.04. The errors of the loss are too few numbers to compare.
 void expect_errors_of_one_rank(const std::string& family, const std::vector<Layout>& tested) {
-    constexpr int kNumSeeds = 3;
-    constexpr double kMostOfOneRank = 1.15, kMostOfPlain = 1.1;
+    constexpr int kNumSeeds = 6;
+    constexpr double kMostOfOneRank = 1.3, kMostOfPlain = 1.1;
     double one_rank = 0;
     std::map<std::string, double> errors;
     for (int seed = 1; seed <= kNumSeeds; ++seed) {
         const NamedTensors exact = gradients(options_of(family, {"one"}, kDouble, seed), self());
         const auto error_of = [&](const Layout& layout, comm::Communicator& ranks) {
-            return squared_error(gradients(options_of(family, layout, kMixed, seed), ranks), exact);
+            return log_error(gradients(options_of(family, layout, kMixed, seed), ranks), exact) / kNumSeeds;
         };
         one_rank += error_of({"one"}, self());
         for (const Layout& layout : tested) errors[layout.name] += error_of(layout, world());
     }
-    EXPECT_GT(one_rank / kNumSeeds, 1e-6) << "nothing is rounded";
-    for (const auto& [name, error] : errors) EXPECT_LT(error / one_rank, kMostOfOneRank) << name;
+    EXPECT_GT(std::exp(one_rank), 1e-6) << "nothing is rounded";
+    for (const auto& [name, error] : errors) EXPECT_LT(std::exp(error - one_rank), kMostOfOneRank) << name;
     if (family != "llama3") return;  // after a norm the residual hides none of the ring's roundings
     const std::string plain = "tp" + std::to_string(world().size());
-    EXPECT_LT(errors.at(plain + "_async") / errors.at(plain), kMostOfPlain);
+    EXPECT_LT(std::exp(errors.at(plain + "_async") - errors.at(plain)), kMostOfPlain);
 }
 
 TEST(NarrowSums, NoLayoutHasALargerErrorThanOneRank) { expect_errors_of_one_rank("llama3", layouts()); }
