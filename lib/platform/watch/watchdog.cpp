@@ -111,7 +111,7 @@ Watchdog::~Watchdog() {
         if (thread.joinable()) ends ? thread.join() : thread.detach();
     };
     end(message_thread_, state_->wait_for(state_->notice_sent, 0) && !state_->connections->is_between());
-    end(gpu_thread_, state_->wait_for(state_->gpu_thread_ended, kSecondsOfGpuThread));
+    if (state_->gpu) end(gpu_thread_, state_->wait_for(state_->gpu_thread_ended, kSecondsOfGpuThread));
 }
 
 void Watchdog::leave() {
