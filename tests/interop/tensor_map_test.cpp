@@ -156,13 +156,6 @@ TEST(TensorMap, BothHalvesOfAHeadAreReadAtOnce) {
     EXPECT_EQ(counted.elements_read, heads.num_elements());
 }
 
-TEST(TensorMap, TheirsAreReadFromOurs) {
-    const TensorMap map = example(), back = inverse(map);
-    const auto values = Numbers(map.theirs).values;
-    auto ours = std::make_unique<MappedSource>(std::make_unique<Numbers>(map.theirs), map.ours);
-    expect_slabs(MappedSource(std::move(ours), back.ours), values);
-}
-
 /// A writer of theirs that gets ours in consecutive slabs.
 TEST(TensorMap, RunsOfASlabInTheirs) {
     const TensorMap map = example();

@@ -76,12 +76,15 @@ class Data(run.PretrainTest):
         settings = {"training__dataset_path": self.folder / "masked.h5", "training__shuffle": False,
                     "training__global_batch_size": 8, "lr_scheduler__total_steps": 6,
                     "training__attend_across_documents": False, "training__count_document_starts": False}
+        validation = {"validation__enable": True, "validation__dataset_path": self.folder / "masked.h5", "validation__freq": 6,
+                      "validation__steps": 2}
         write([bit and at % 45 > 0 for at, bit in enumerate(mask)])
-        self.steps_of(1, "starts", training__steps=6, **settings | {"training__count_document_starts": True})
+        self.steps_of(1, "starts", training__steps=6, **settings | validation | {"training__count_document_starts": True})
         write(mask)
-        self.steps_of(1, "whole", training__steps=6, **settings)
+        self.steps_of(1, "whole", training__steps=6, **settings, **validation)
         whole = self.losses("whole")
         self.assertEqual(whole, self.losses("starts"))
+        self.assertEqual(*(self.steps(dump)[-1]["validation_loss"] for dump in ("whole", "starts")))
         self.assertEqual(whole[0], 0)
         self.assertTrue(all(3 < loss < 8 for loss in whole[1:]), whole)
         for number, mesh in enumerate(({}, {"parallelism__context_parallel_degree": 2})):

@@ -111,8 +111,10 @@ class TraceTest(run.PretrainTest):
             return next(event for event in events if event["ph"] == phase)
 
         def overlapping(events):
-            spans = sorted((event for event in events if event["ph"] == "X"), key=lambda event: -event["dur"])
-            spans[0]["dur"] = spans[0]["dur"] / 2
+            spans = [event for event in events if event["ph"] == "X"]
+            outer, inner = next((outer, inner) for outer in spans for inner in spans if outer["tid"] == inner["tid"] and inner["dur"] > 0 and
+                                outer["ts"] < inner["ts"] and inner["ts"] + inner["dur"] < outer["ts"] + outer["dur"])
+            outer["dur"] = inner["ts"] + inner["dur"] / 2 - outer["ts"]
 
         for fault, spoil in (
                 ("ends after the span around it", overlapping),

@@ -36,7 +36,6 @@ TEST(DistributedCheckpoint, TorchsFolderIsRead) {
     EXPECT_EQ(checkpoint.object("step")->root().integer(), 7);
     EXPECT_EQ(checkpoint.object("rates")->root().items()[0].number(), 0.5);
     EXPECT_EQ(checkpoint.object("weight"), nullptr);
-    EXPECT_TRUE(checkpoint.metadata().root().find("planner_data"));
     EXPECT_TRUE(is_distributed_checkpoint(kTwoRanks));
     EXPECT_FALSE(is_distributed_checkpoint(SAMPLES));
 }

@@ -19,11 +19,13 @@ KINDS = {"token file opened": r'openat\([^"]*"[^"]*/data/[^"]*\.h5", (?!.*O_DIRE
          "manifest opened": r'openat\([^"]*"[^"]*checkpoint\.h5", [^)]*O_RDONLY',
          "shard opened": r'openat\([^"]*"[^"]*shard-[^"]*", [^)]*O_RDONLY',
          "step folder or file looked up": r'(stat\w*|access|readlink)\([^"]*"[^"]*/step-[^"]*"',
+         "list of a foreign checkpoint opened": r'openat\([^"]*"[^"]*/\.metadata", [^)]*O_RDONLY',
+         "file of a foreign checkpoint looked up": r'(stat\w*|access|readlink)\([^"]*"[^"]*\.distcp"',
          "arrivals": r'\w+\([^"]*"[^"]*/arrivals[^"]*"'}
 NODES = (("a", 2), ("b", 2))
 
 
-def run(folder, program, name, steps):
+def run(folder, program, name, steps, *more):
     trace = folder / name
     trace.mkdir()
     shutil.rmtree(folder / "arrivals", ignore_errors=True)
@@ -31,7 +33,7 @@ def run(folder, program, name, steps):
     words = ["sh", "-c", f'exec strace -f -qq -e trace=%file -o {trace}/$OMPI_COMM_WORLD_RANK "$@"', "sh", str(program),
              "--model.flavor", "debugmodel", "--training.dataset_path", folder / "data", "--training.steps", steps,
              "--training.shuffle", "false", "--training.local_batch_size", 1, "--training.seq_len", 64, "--job.dump_folder",
-             folder / "run", "--checkpoint.enable", "true", "--checkpoint.interval", 2]
+             folder / (name if more else "run"), "--checkpoint.enable", "true", "--checkpoint.interval", 2, *more]
     command = [SOURCE / "jobs" / "mpirun.sh"]
     for index, (node, count) in enumerate(NODES):
         command += [count] if index == 0 else [":", "-n", count]
@@ -58,7 +60,7 @@ def expect(what, condition):
         sys.exit(f"not true: {what}")
 
 
-def judge(first, second):
+def judge(first, second, foreign):
     for counts in first, second:
         for rank in counts:
             expect("a rank opens its node's file of arrivals once", counts[rank]["arrivals"] == 1)
@@ -66,6 +68,9 @@ def judge(first, second):
                 expect("a rank opens the one token file that it reads from", counts[rank]["token file opened"] == 1)
                 expect("rank 0 alone looks for files", counts[rank]["token folder or file listed or looked up"] == 1)
     for rank, is_first_of_node in enumerate((True, False, True, False)):
+        lists, lookups = (foreign[rank][kind] for kind in list(KINDS)[5:7])
+        expect("one rank of each node opens a foreign checkpoint's list", (lists > 0) == is_first_of_node)
+        expect("and looks for its files", (lookups > 0) == is_first_of_node)
         expect("one rank of each node opens the manifest", (second[rank]["manifest opened"] > 0) == is_first_of_node)
         expect("a rank opens its own shard alone", rank == 0 or second[rank]["shard opened"] <= 1)
 
@@ -84,10 +89,14 @@ def main():
             shutil.copy(folder / "data" / "00.h5", folder / "data" / f"{number:02}.h5")
         first = run(folder, program, "first", 2)
         second = run(folder, program, "second", 3)
+        subprocess.run([BIN / "convert-checkpoint", folder / "run", folder / "dcp", "--to", "dcp", "--max-shard-size", "500kB"], check=True,
+                       capture_output=True)
+        foreign = run(folder, program, "foreign", 1, "--checkpoint.initial_load_path", folder / "dcp")
         table(f"a run over {NUM_FILES} token files", first)
         table("its resumption", second)
+        table("a run that begins with a folder of torch.distributed.checkpoint", foreign)
         if len(sys.argv) == 1:
-            judge(first, second)
+            judge(first, second, foreign)
     return 0
 
 

@@ -151,9 +151,9 @@ std::optional<int64_t> step_of(const DistributedCheckpoint& checkpoint, ModelSou
 }
 
 checkpoint::Description description_of(const DistributedCheckpoint& checkpoint, const ModelSource& source,
-                                       int64_t step, const TorchTitanTensors& named, bool quiet) {
+                                       int64_t step, const TorchTitanTensors& named, bool checked) {
     const auto epoch = number_of(checkpoint, "lr_scheduler.last_epoch");
-    if (epoch && *epoch != step && !quiet) {
+    if (epoch && *epoch != step && !checked) {
         spdlog::warn(
             "{}: its learning rate is at step {}, but the run at step {}; here it follows from the step",
             checkpoint.place(), *epoch, step);
@@ -181,7 +181,8 @@ bool give_model(const OpenOptions& options, ModelSource& source) {
 }
 
 ModelSource open_distributed(const fs::path& folder, const OpenOptions& options) {
-    auto opened = std::make_unique<DistributedCheckpoint>(folder);
+    auto opened =
+        std::make_unique<DistributedCheckpoint>(folder, pytorch::KnownClasses{}, options.metadata);
     const DistributedCheckpoint& checkpoint = *opened;
     refuse_replica(checkpoint);
     refuse_other_models(checkpoint);
@@ -199,19 +200,19 @@ ModelSource open_distributed(const fs::path& folder, const OpenOptions& options)
         other_tensors.push_back(tensor.name);
     const std::optional<int64_t> step = step_of(checkpoint, source);
     TorchTitanTensors named =
-        with_torchtitan_names(std::move(opened), other_tensors, source.spec, step.has_value());
+        with_torchtitan_names(std::move(opened), other_tensors, source.spec, step.has_value(), options.checked);
     if (!named.state_faults.empty()) {
         source.weights_alone =
             "the optimizer's states are left out, because they do not fit the model: " + named.state_faults;
     }
-    if (!source.weights_alone.empty() && !options.quiet)
+    if (!source.weights_alone.empty() && !options.checked)
         spdlog::warn("{}: {}", folder.string(), source.weights_alone);
-    if (step) source.description = description_of(checkpoint, source, *step, named, options.quiet);
+    if (step) source.description = description_of(checkpoint, source, *step, named, options.checked);
     source.tensors = std::move(named.tensors);
     return source;
 }
 
-std::optional<fs::path> newest_titan_step(const fs::path& folder, bool quiet) {
+std::optional<fs::path> newest_titan_step(const fs::path& folder, bool checked) {
     std::vector<std::pair<int64_t, fs::path>> steps;
     std::error_code failed;
     for (const auto& entry : fs::directory_iterator(folder, failed)) {
@@ -222,7 +223,7 @@ std::optional<fs::path> newest_titan_step(const fs::path& folder, bool quiet) {
     std::ranges::sort(steps, std::greater());
     for (const auto& [step, path] : steps) {
         if (is_whole_titan_step(path)) return path;
-        if (quiet) continue;
+        if (checked) continue;
         spdlog::warn("{} is passed over: it has neither .metadata nor {}, as if its save did not end",
                      path.string(), kSafetensorsIndexName);
     }

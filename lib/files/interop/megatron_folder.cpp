@@ -99,7 +99,7 @@ std::string sharded_backend(const fs::path& path) {
 /// damaged.
 class MegatronArguments {
   public:
-    MegatronArguments(const DistributedCheckpoint& checkpoint, bool quiet) {
+    MegatronArguments(const DistributedCheckpoint& checkpoint, bool checked) {
         const fs::path common = fs::path(checkpoint.place()) / kMegatronCommon;
         if (is_there(common) && !pytorch::is_saved_file(common))
             throw DamageError("{} is damaged: it does not begin as torch.save writes it. Copy it again",
@@ -111,7 +111,7 @@ class MegatronArguments {
         } catch (const DamageError&) {
             throw;
         } catch (const UserError& error) {
-            if (quiet) return;
+            if (checked) return;
             spdlog::warn("{}: the arguments of the run are not compared with the model: {}",
                          checkpoint.place(), error.what());
         }
@@ -235,8 +235,8 @@ ModelSource open_megatron(const fs::path& folder, const OpenOptions& options) {
             "model and the tokenizer's files (convert-checkpoint --assets; a run has its own model)",
             folder.string());
     }
-    auto checkpoint = std::make_unique<DistributedCheckpoint>(folder, kMegatronClasses);
-    const MegatronArguments arguments(*checkpoint, options.quiet);
+    auto checkpoint = std::make_unique<DistributedCheckpoint>(folder, kMegatronClasses, options.metadata);
+    const MegatronArguments arguments(*checkpoint, options.checked);
     check_arguments(arguments, source.spec, folder.string());
     const double multiple =
         arguments.number("make_vocab_size_divisible_by") * arguments.number("tensor_model_parallel_size");
@@ -244,7 +244,7 @@ ModelSource open_megatron(const fs::path& folder, const OpenOptions& options) {
         "only the weights of a checkpoint of Megatron are read, not its optimizer's states, its step and "
         "its schedule";
     spdlog::info("{}: {}", folder.string(), source.weights_alone);
-    source.tensors = with_megatron_names(std::move(checkpoint), source.spec, multiple, options.quiet);
+    source.tensors = with_megatron_names(std::move(checkpoint), source.spec, multiple, options.checked);
     return source;
 }
 

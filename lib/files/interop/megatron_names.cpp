@@ -79,8 +79,8 @@ bool is_megatron_state(const std::string& name) {
 class MegatronMap {
   public:
     MegatronMap(const model::ModelSpec& spec, const TensorSource& source, double vocabulary_multiple,
-                bool quiet)
-        : spec_(spec), source_(source), vocabulary_multiple_(vocabulary_multiple), quiet_(quiet) {
+                bool checked)
+        : spec_(spec), source_(source), vocabulary_multiple_(vocabulary_multiple), checked_(checked) {
         for (const TensorInfo& tensor : source.tensors()) {
             if (!tensor.name.ends_with(kMegatronTable) || is_megatron_state(tensor.name)) continue;
             prefix_ = tensor.name.substr(0, tensor.name.size() - kMegatronTable.size());
@@ -102,7 +102,7 @@ class MegatronMap {
     const model::ModelSpec& spec_;
     const TensorSource& source_;
     double vocabulary_multiple_;
-    bool quiet_;
+    bool checked_;
     std::string prefix_;  // of all weights: "module." in NeMo's folders
     bool is_stacked_ = false;
     TensorMap map_;
@@ -131,7 +131,7 @@ void MegatronMap::note_padding(const TensorInfo& table, int64_t num_rows) const 
             "to a multiple of {:g}. Give the config.json of the run's model, or one whose vocab_size is {}",
             source_.place(), table.name, table.shape[0], more, vocabulary_multiple_, table.shape[0]);
     }
-    spdlog::log(std::isnan(vocabulary_multiple_) && !quiet_ ? spdlog::level::warn : spdlog::level::info,
+    spdlog::log(std::isnan(vocabulary_multiple_) && !checked_ ? spdlog::level::warn : spdlog::level::info,
                 "{}: the last {} of {} rows of {} pad the vocabulary, and are left out", source_.place(),
                 more, table.shape[0], table.name);
 }
@@ -193,8 +193,8 @@ void MegatronMap::add_pieces(MappedTensor ours, const std::string& theirs, const
 
 std::unique_ptr<TensorSource> with_megatron_names(std::unique_ptr<TensorSource> tensors,
                                                   const model::ModelSpec& spec, double vocabulary_multiple,
-                                                  bool quiet) {
-    MegatronMap names(spec, *tensors, vocabulary_multiple, quiet);
+                                                  bool checked) {
+    MegatronMap names(spec, *tensors, vocabulary_multiple, checked);
     for (const layout::ParamSpec& parameter : model::model_parameters(spec)) names.add(parameter);
     TensorMap map = names.take();
     TensorsByName there = by_name(*tensors);
@@ -203,7 +203,8 @@ std::unique_ptr<TensorSource> with_megatron_names(std::unique_ptr<TensorSource> 
     take_expected(there, map, faults);
     for (const auto& [name, tensor] : there) {
         if (spec.tied_embeddings && name == names.prefix() + std::string(kMegatronHead)) {
-            check_tied_head(*tensors, *tensor, names.prefix() + std::string(kMegatronTable), faults);
+            check_tied_head(*tensors, *tensor, names.prefix() + std::string(kMegatronTable), checked,
+                            faults);
         } else {
             faults.add(shown(name) + " is not a tensor of the model");
         }

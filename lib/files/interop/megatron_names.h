@@ -19,6 +19,6 @@ namespace argosy::interop {
 /// or, if that is NaN, any number of them, with a warning.
 std::unique_ptr<checkpoint::TensorSource> with_megatron_names(
     std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec,
-    double vocabulary_multiple, bool quiet);
+    double vocabulary_multiple, bool checked);
 
 }  // namespace argosy::interop

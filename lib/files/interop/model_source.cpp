@@ -92,7 +92,7 @@ ModelSource open_hugging_face(const fs::path& folder, const OpenOptions& options
     give_model(is_described ? OpenOptions{.accepted = options.accepted, .assets = folder} : options, source);
     const bool is_pickled = !is_there(folder / kSafetensorsName) && !is_there(folder / kSafetensorsIndexName);
     auto tensors = is_pickled ? open_pickled_weights(folder) : std::make_unique<Safetensors>(folder);
-    source.tensors = with_checkpoint_names(std::move(tensors), source.spec, options.quiet);
+    source.tensors = with_checkpoint_names(std::move(tensors), source.spec, options.checked);
     return source;
 }
 
@@ -187,7 +187,7 @@ ModelSource open_folder(const fs::path& folder, const OpenOptions& options) {
     const bool weights = has_named_weights(folder);
     for (const fs::path& place : {folder, folder / kCheckpointFolder}) {
         if (weights) break;
-        if (const auto step = newest_titan_step(place, options.quiet)) return open_folder(*step, options);
+        if (const auto step = newest_titan_step(place, options.checked)) return open_folder(*step, options);
     }
     // Mistral's folders on the hub have a params.json beside the files of Hugging Face.
     const bool is_described = weights && is_there(folder / kConfigName);
@@ -242,6 +242,11 @@ ModelSource open_model(const fs::path& path, const OpenOptions& options) {
         throw UserError("{} is a step's manifest; give its folder", place.string());
     }
     return open_checkpoint(place, Form::Full);
+}
+
+std::string manifest_of(const ModelSource& source) {
+    if (source.form == Form::Sharded) return checkpoint::to_json(source.checkpoint->manifest());
+    return source.form == Form::Distributed ? pytorch::read_metadata(source.path) : "";
 }
 
 ModelSource open_known_step(const fs::path& path, const std::string& manifest) {

@@ -52,8 +52,10 @@ struct OpenOptions {
     std::filesystem::path assets = {};
     /// The model, in place of config.json's.
     std::optional<model::ModelSpec> spec = {};
-    /// On all ranks but one: logs no warnings.
-    bool quiet = false;
+    /// Another rank opens the same files: this one logs no warnings, and reads nothing only to check it.
+    bool checked = false;
+    /// manifest_of() of another rank, for a folder of torch.distributed.checkpoint; else empty.
+    std::string metadata = {};
 };
 
 /// Opens the model at `path`: a step's folder, a full file, a Hugging Face folder, a folder of
@@ -62,8 +64,12 @@ struct OpenOptions {
 /// not belong to the model. Reads weights only to compare the two copies that a tied model may store.
 ModelSource open_model(const std::filesystem::path& path, const OpenOptions& options = {});
 
+/// What lists the tensors, so that other ranks need not read it: a step's manifest as JSON, or the bytes of
+/// .metadata (torch.distributed.checkpoint). Empty for the other forms.
+std::string manifest_of(const ModelSource& source);
+
 /// The step that another rank has opened with open_model(): `path` is its ModelSource::path, and `manifest`
-/// its manifest as JSON. Opens no file.
+/// its manifest_of(). Opens no file.
 ModelSource open_known_step(const std::filesystem::path& path, const std::string& manifest);
 
 /// The folder of checkpoints at `path`, or inside a run's folder at `path`, from which open_model() opens the

@@ -173,19 +173,20 @@ void check_weights(const TensorSource& checkpoint, const model::ModelSpec& spec)
 }
 
 void check_tied_head(const TensorSource& source, const TensorInfo& head, const std::string& table,
-                     TensorFaults& faults) {
+                     bool checked, TensorFaults& faults) {
+    if (checked) return;
     const TensorInfo* found = source.find(table);
     if (!found || equal(source, head, *found)) return;
     faults.add(fmt::format("{} differs from {}, but the model ties the two", head.name, table));
 }
 
 std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource> tensors,
-                                                    const model::ModelSpec& spec, bool quiet) {
+                                                    const model::ModelSpec& spec, bool checked) {
     TensorMap map = hugging_face_map(spec);
     TensorsByName there = by_name(*tensors);
     TensorFaults faults;
     take_expected(there, map, faults);
-    bool predicts = quiet;
+    bool predicts = checked;  // it is said once
     for (const auto& [name, tensor] : there) {
         if (is_rotary_table(name)) continue;
         if (is_of_prediction(name, spec)) {
@@ -193,7 +194,7 @@ std::unique_ptr<TensorSource> with_checkpoint_names(std::unique_ptr<TensorSource
                 spdlog::warn("{}: layer {}, which predicts further tokens, is left out", tensors->place(),
                              spec.num_layers);
         } else if (spec.tied_embeddings && name == kHead) {
-            check_tied_head(*tensors, *tensor, kTable, faults);
+            check_tied_head(*tensors, *tensor, kTable, checked, faults);
         } else {
             faults.add(shown(name) + " is not a tensor of the model");
         }

@@ -33,14 +33,15 @@ const checkpoint::TensorInfo* find_router_bias(const checkpoint::TensorSource& s
 void check_weights(const checkpoint::TensorSource& checkpoint, const model::ModelSpec& spec);
 
 /// Adds a fault if `head`, a tensor that a tied model stores beside the embedding's `table`, differs from it.
+/// Reads nothing if `checked`: another rank compares the two.
 void check_tied_head(const checkpoint::TensorSource& source, const checkpoint::TensorInfo& head,
-                     const std::string& table, TensorFaults& faults);
+                     const std::string& table, bool checked, TensorFaults& faults);
 
 /// Hugging Face's tensors under a checkpoint's names ("model/..."). UserError, listing the tensors, if some
 /// are missing, unexpected, of other shapes, not floating-point, or of other types than the other tensors of
 /// their parameter. Rotary tables are ignored, and GLM's layer that predicts further tokens. A tied model's
 /// lm_head.weight is ignored if it equals the embedding table, element for element.
 std::unique_ptr<checkpoint::TensorSource> with_checkpoint_names(
-    std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec, bool quiet = false);
+    std::unique_ptr<checkpoint::TensorSource> tensors, const model::ModelSpec& spec, bool checked = false);
 
 }  // namespace argosy::interop

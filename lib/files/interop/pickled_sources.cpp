@@ -252,7 +252,7 @@ ModelSource open_meta(const fs::path& folder, const OpenOptions& options) {
         const std::string part = name.substr(0, meta_part(0).size()), key = name.substr(part.size());
         if (expected.contains(key) || key == "rope.freqs") continue;
         if (spec.tied_embeddings && key == "output.weight")
-            check_tied_head(*parts, *tensor, part + "tok_embeddings.weight", faults);
+            check_tied_head(*parts, *tensor, part + "tok_embeddings.weight", options.checked, faults);
         else
             faults.add(shown(name) + " is not a tensor of the model");
     }

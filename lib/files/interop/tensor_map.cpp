@@ -126,29 +126,6 @@ const MappedTensor& TensorMap::at(const std::string& name) const {
     return *found;
 }
 
-TensorMap inverse(const TensorMap& map) {
-    TensorMap result;
-    std::map<std::string, size_t> numbers;
-    for (const TensorMap::Theirs& theirs : map.theirs) {
-        numbers.emplace(theirs.name, result.ours.size());
-        result.ours.push_back({theirs.name, theirs.shape, {}});
-    }
-    for (const MappedTensor& tensor : map.ours) {
-        result.theirs.push_back({tensor.name, tensor.shape});
-        for (const Piece& piece : tensor.pieces) {
-            MappedTensor& theirs = result.ours[numbers.at(piece.tensor)];
-            theirs.optional = tensor.optional;
-            Piece back = piece;
-            back.tensor = tensor.name;
-            std::swap(back.row, back.their_row);
-            std::swap(back.row_step, back.their_row_step);
-            std::swap(back.column, back.their_column);
-            theirs.pieces.push_back(std::move(back));
-        }
-    }
-    return result;
-}
-
 void for_each_part(const MappedTensor& tensor, const Slab& slab,
                    const std::function<void(const Part&)>& visit) {
     const int64_t first_column = slab.offset.empty() ? 0 : slab.offset.back(),

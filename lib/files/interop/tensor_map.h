@@ -1,8 +1,7 @@
 // Formats of a model divide its elements into different tensors: rows are fused, split, stacked, cut by
 // columns or in another order. A TensorMap says where the elements of one format's tensors ("ours") are in
-// another's
-// ("theirs"), for both directions: MappedSource reads ours from theirs, or by inverse() theirs from ours;
-// for_each_part() tells a writer of theirs where the elements of ours go.
+// another's ("theirs"), for both directions: MappedSource reads ours from theirs, and for_each_part() tells a
+// writer of theirs where the elements of ours go.
 //
 // A tensor is seen as a matrix: its last dim has the columns, all others together the rows. A tensor of one
 // dim is one row.
@@ -50,9 +49,6 @@ struct TensorMap {
              bool optional = false);
     const MappedTensor& at(const std::string& name) const;  // REQUIRES: it is one of ours
 };
-
-/// The same map with theirs as ours.
-TensorMap inverse(const TensorMap& map);
 
 /// The piece that is the whole of `tensor`, a tensor of `shape`.
 Piece whole_piece(const std::string& tensor, const std::vector<int64_t>& shape);

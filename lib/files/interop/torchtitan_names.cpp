@@ -213,7 +213,7 @@ bool is_head(const std::string& name) {
 }
 
 /// The number of updates, which AdamW keeps for each parameter. Removes these tensors from `there`.
-int64_t take_steps(const TensorSource& tensors, TensorsByName& there, TensorFaults& faults) {
+int64_t take_steps(const TensorSource& tensors, bool checked, TensorsByName& there, TensorFaults& faults) {
     std::optional<float> updates;
     std::erase_if(there, [&](const auto& entry) {
         const TensorInfo& tensor = *entry.second;
@@ -222,6 +222,7 @@ int64_t take_steps(const TensorSource& tensors, TensorsByName& there, TensorFaul
             faults.add(fmt::format("{} is no number of type f32", tensor.name));
             return true;
         }
+        if (checked && updates) return true;
         float step = 0;
         tensors.read(tensor, layout::whole(tensor.shape), std::as_writable_bytes(std::span(&step, 1)));
         if (updates && *updates != step)
@@ -234,12 +235,12 @@ int64_t take_steps(const TensorSource& tensors, TensorsByName& there, TensorFaul
 
 /// Adds the states to `ours`, unless there are none or they do not fit the model.
 void add_states(const TensorSource& tensors, const model::ModelSpec& spec, const TitanKeys& keys,
-                TensorsByName& there, TorchTitanTensors& result, std::vector<MappedTensor>& ours) {
+                bool checked, TensorsByName& there, TorchTitanTensors& result, std::vector<MappedTensor>& ours) {
     std::erase_if(there, [](const auto& entry) { return !entry.first.starts_with(kStates); });
     if (there.empty()) return;
     TensorMap map = torchtitan_states(spec, keys.has());
     TensorFaults faults;
-    const int64_t num_updates = take_steps(tensors, there, faults);
+    const int64_t num_updates = take_steps(tensors, checked, there, faults);
     take_expected(there, map, faults);
     for (const auto& [name, tensor] : there)
         faults.add(shown(name) + " is no state of an optimizer of this program");
@@ -309,7 +310,7 @@ std::string torchtitan_head(TorchTitanNames names) { return saved_tensor("output
 
 TorchTitanTensors with_torchtitan_names(std::unique_ptr<TensorSource> tensors,
                                         const std::vector<std::string>& other_tensors,
-                                        const model::ModelSpec& spec, bool with_states) {
+                                        const model::ModelSpec& spec, bool with_states, bool checked) {
     const TitanKeys keys(*tensors);
     TensorMap map = weights_in(spec, keys);
     TensorsByName there = by_name(*tensors);
@@ -318,7 +319,8 @@ TorchTitanTensors with_torchtitan_names(std::unique_ptr<TensorSource> tensors,
     for (const auto& [name, tensor] : there) {
         if (!is_weight_key(name) || is_derived(name)) continue;
         if (spec.tied_embeddings && is_head(name)) {
-            check_tied_head(*tensors, *tensor, keys.prefix() + "tok_embeddings.weight", faults);
+            check_tied_head(*tensors, *tensor, keys.prefix() + "tok_embeddings.weight", checked,
+                            faults);
         } else {
             faults.add(shown(name) + " is not a tensor of the model");
         }
@@ -328,7 +330,7 @@ TorchTitanTensors with_torchtitan_names(std::unique_ptr<TensorSource> tensors,
             faults.add(shown(name) + " is not a tensor of the model");
     faults.check(tensors->place(), spec);
     TorchTitanTensors result;
-    if (with_states) add_states(*tensors, spec, keys, there, result, map.ours);
+    if (with_states) add_states(*tensors, spec, keys, checked, there, result, map.ours);
     result.tensors = std::make_unique<MappedSource>(std::move(tensors), std::move(map.ours));
     return result;
 }

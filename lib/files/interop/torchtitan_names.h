@@ -51,10 +51,10 @@ struct TorchTitanTensors {
 /// UserError, listing the tensors, if weights are missing, unexpected, or of other shapes than the model's.
 /// `other_tensors` are names of tensors whose types TensorInfo does not have. Rotary tables are ignored, and
 /// a tied model's head that equals the embedding table. Optimizer states that are not those of all parameters
-/// are listed in the result and left out.
+/// are listed in the result and left out. `checked`: another rank compares the head, and the numbers of updates.
 TorchTitanTensors with_torchtitan_names(std::unique_ptr<checkpoint::TensorSource> tensors,
                                         const std::vector<std::string>& other_tensors,
-                                        const model::ModelSpec& spec, bool with_states);
+                                        const model::ModelSpec& spec, bool with_states, bool checked);
 
 /// Whether all weights of the model are there, and no others. Compares names, shapes and types alone.
 bool are_torchtitan_weights_of(const model::ModelSpec& spec, const checkpoint::TensorSource& tensors);

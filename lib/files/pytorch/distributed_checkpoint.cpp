@@ -40,16 +40,8 @@ class Files {
     std::unordered_map<std::string, std::shared_ptr<const RawFile>> open_;
 };
 
-Pickle read_metadata(const fs::path& folder, KnownClasses more_classes) {
-    const fs::path path = folder / kMetadataName;
-    if (!fs::exists(path)) {
-        throw UserError(
-            "{} is no distributed checkpoint: it has no {}, which is written last, so its save may have been "
-            "interrupted; use another step",
-            folder.string(), kMetadataName);
-    }
-    const std::string text = read_text(path, kMaxMetadataBytes);
-    return Pickle(std::as_bytes(std::span(text)), path.string(), more_classes);
+DistributedMetadata parsed(const std::string& bytes, const std::string& place, KnownClasses more_classes) {
+    return parse_metadata(Pickle(std::as_bytes(std::span(bytes)), place, more_classes), place);
 }
 
 }  // namespace
@@ -67,12 +59,13 @@ struct DistributedCheckpoint::Contents {
     std::mutex objects_mutex;
     std::map<std::string, std::unique_ptr<SavedFile>> objects;
 
-    Contents(const fs::path& path, KnownClasses classes)
+    Contents(const fs::path& path, KnownClasses classes, const std::string& known)
         : folder(path),
           place(path.string()),
           more_classes(classes),
-          metadata(parse_metadata(read_metadata(path, classes), (path / kMetadataName).string())) {
-        check_files();
+          metadata(parsed(known.empty() ? read_metadata(path) : known, (path / kMetadataName).string(),
+                          classes)) {
+        if (known.empty()) check_files();
         std::ranges::stable_sort(metadata.tensors, {}, [&](const ChunkedTensor& tensor) {
             if (tensor.chunks.empty()) return std::pair(std::string(), int64_t{0});
             const StoredItem& item = tensor.chunks.front().item;
@@ -140,8 +133,9 @@ struct DistributedCheckpoint::Contents {
     }
 };
 
-DistributedCheckpoint::DistributedCheckpoint(const fs::path& folder, KnownClasses more_classes)
-    : contents_(std::make_unique<Contents>(folder, more_classes)) {}
+DistributedCheckpoint::DistributedCheckpoint(const fs::path& folder, KnownClasses more_classes,
+                                             const std::string& metadata)
+    : contents_(std::make_unique<Contents>(folder, more_classes, metadata)) {}
 DistributedCheckpoint::~DistributedCheckpoint() = default;
 
 const std::vector<TensorInfo>& DistributedCheckpoint::tensors() const { return contents_->tensors; }
@@ -171,13 +165,18 @@ const SavedFile* DistributedCheckpoint::object(const std::string& key) const {
     return object.get();
 }
 
-Pickle DistributedCheckpoint::metadata() const {
-    return read_metadata(contents_->folder, contents_->more_classes);
-}
-
 bool is_distributed_checkpoint(const fs::path& folder) {
     std::error_code unreadable;
     return fs::is_regular_file(folder / kMetadataName, unreadable);
+}
+
+std::string read_metadata(const fs::path& folder) {
+    const fs::path path = folder / kMetadataName;
+    if (fs::exists(path)) return read_text(path, kMaxMetadataBytes);
+    throw UserError(
+        "{} is no distributed checkpoint: it has no {}, which is written last, so its save may have been "
+        "interrupted; use another step",
+        folder.string(), kMetadataName);
 }
 
 }  // namespace argosy::pytorch

@@ -17,7 +17,9 @@ class DistributedCheckpoint : public checkpoint::TensorSource {
     /// Reads `.metadata`, and checks that each tensor's chunks cover it exactly and that the files are there.
     /// The input is not trusted: DamageError or UserError, naming the tensor and its chunk, for every
     /// inconsistency. `more_classes`, which must outlive this object, are allowed beside known_classes().
-    explicit DistributedCheckpoint(const std::filesystem::path& folder, KnownClasses more_classes = {});
+    /// Opens no file if `metadata` has the bytes of `.metadata`.
+    explicit DistributedCheckpoint(const std::filesystem::path& folder, KnownClasses more_classes = {},
+                                   const std::string& metadata = {});
     ~DistributedCheckpoint() override;
 
     /// All tensors under their keys ("layers.0.attention.wq.weight", "optimizer.state.norm.weight.exp_avg"),
@@ -37,9 +39,6 @@ class DistributedCheckpoint : public checkpoint::TensorSource {
     /// for a class that is not known.
     const SavedFile* object(const std::string& key) const;
 
-    /// Reads `.metadata` again, for fields that other programs add to it.
-    Pickle metadata() const;
-
   private:
     struct Contents;
     std::unique_ptr<Contents> contents_;
@@ -47,5 +46,7 @@ class DistributedCheckpoint : public checkpoint::TensorSource {
 
 /// Whether a folder has the `.metadata` of a distributed checkpoint.
 bool is_distributed_checkpoint(const std::filesystem::path& folder);
+/// The bytes of a folder's `.metadata`; UserError if it has none.
+std::string read_metadata(const std::filesystem::path& folder);
 
 }  // namespace argosy::pytorch

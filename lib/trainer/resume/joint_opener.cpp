@@ -41,11 +41,14 @@ JointOpener::JointOpener(const config::JobConfig& config, const model::ModelSpec
 Faults JointOpener::open(const std::filesystem::path& path, Want want, ModelSource& source) {
     const bool is_first = control_.rank() == 0;
     std::filesystem::path place = path;
+    std::string manifest;
     const auto open_own = [&]() -> std::vector<std::string> {
         source = interop::open_model(place, {.accepted = {config_.model.accept_config_keys},
                                              .assets = config_.model.hf_assets_path,
                                              .spec = spec_,
-                                             .quiet = !is_first});
+                                             .checked = !is_first,
+                                             .metadata = manifest});
+        if (is_first_of_node()) manifest = interop::manifest_of(source);
         if (want != Want::OwnStep) return {};
         if (!source.description) return {place.string() + " is a model, not a step of a run"};
         parse_scalars(source.description->state, place.string());
@@ -61,21 +64,20 @@ Faults JointOpener::open(const std::filesystem::path& path, Want want, ModelSour
     // 2. the first rank of each other node opens that step
     faults = on(is_first_of_node() && !is_first, open_own);
     if (!faults.texts.empty()) return faults;
-    // 3. the others open it; a model that is no step of this program they read themselves
-    std::string manifest;
-    if (is_first_of_node() && source.form == interop::Form::Sharded)
-        manifest = checkpoint::to_json(source.checkpoint->manifest());
+    // 3. the others open it, with what that rank has read; other models they read themselves
+    const bool is_step = comm::broadcast(*node_, source.form == interop::Form::Sharded);
     manifest = comm::broadcast_text(*node_, manifest);
     faults = on(!is_first_of_node(), [&]() -> std::vector<std::string> {
-        if (manifest.empty()) return open_own();
+        if (!is_step) return open_own();
         source = interop::open_known_step(place, manifest);
         return {};
     });
+    if (!is_step) manifest.clear();
     return faults.texts.empty() ? compare_between_ranks(source, manifest) : faults;
 }
 
-/// A step's manifest identifies its save, and has the checks of all its shards. Returns faults of the bytes
-/// that were read.
+/// The manifest of a step identifies its save, and has the checks of all its shards; that of another model is
+/// empty. Returns faults of the bytes that were read.
 Faults JointOpener::compare_between_ranks(const ModelSource& source, const std::string& manifest) {
     checkpoint::Hash own = checkpoint::hash_of(manifest);
     if (control_.size() == 1) return {};

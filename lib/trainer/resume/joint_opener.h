@@ -29,9 +29,9 @@ class JointOpener {
                 comm::Communicator& control, JointWork& work);
 
     /// Opens the checkpoint on every rank: the one that rank 0 finds at the path. The first rank of each node
-    /// reads a step's manifest, and the node's other ranks have it from that rank. Returns the faults. Throws
-    /// UserError if ranks see different checkpoints there, such as copies on the nodes' disks: they would
-    /// train together with wrong numbers.
+    /// reads the list of tensors of a step or of a folder of torch.distributed.checkpoint, and the node's
+    /// other ranks have it from that rank. Returns the faults. Throws UserError if ranks see different
+    /// checkpoints there, such as copies on the nodes' disks: they would train together with wrong numbers.
     Faults open(const std::filesystem::path& path, Want want, interop::ModelSource& source);
 
     /// Looks for faults in the files of a step or of a full file. Each rank checks a part of the files, on
