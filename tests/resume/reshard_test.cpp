@@ -107,10 +107,17 @@ class Reshard : public Loads, public ::testing::WithParamInterface<std::string> 
     }
 };
 
-/// Each of the meshes loads what each saved, itself among them. With tied embeddings, whose owners are two
-/// stages, or the optimizer of the tests, the mesh after it in the list loads.
+/// Whether the mesh `j` of the list loads what `i` saved: a loader reads slabs of any table, so five loaders of
+/// each save, itself among them, and one rank from all and to all, show what all pairs would. With tied
+/// embeddings, whose owners are two stages, or the optimizer of the tests, it is the next in the list.
+bool is_tried(const std::string& kind, size_t i, size_t j, size_t size) {
+    const size_t after = (j + size - i) % size;
+    if (kind == "qwen2" || kind == "own_optimizer") return after == 1;
+    const std::set<size_t> distances = {0, 1, 3, 7, 12};
+    return kind == "muon" || i == 0 || j == 0 || distances.contains(after);
+}
+
 TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
-    const bool next_only = GetParam() == "qwen2" || GetParam() == "own_optimizer";
     std::vector<Case> all = cases();
     if (GetParam() == "muon") {
         const std::set<std::string> six = {"one",     "tp4_kv_replicas", "fsdp8",
@@ -125,7 +132,7 @@ TEST_P(Reshard, AnyMeshLoadsWhatAnyOtherSaved) {
         Saved saved;
         save(all[i].num_ranks, options(all[i]), config, saved);
         for (size_t j = 0; j < all.size(); ++j) {
-            if (next_only && j != (i + 1) % all.size()) continue;
+            if (!is_tried(GetParam(), i, j, all.size())) continue;
             const SharedFolder barrier(world());
             load(all[j].num_ranks, options(all[j]), config, saved);
         }
