@@ -168,7 +168,7 @@ inline void add_accepted_keys(CLI::App& app, std::vector<std::string>& names) {
 /// Adds --assets, the folder of interop::OpenOptions::assets.
 inline void add_assets(CLI::App& app, std::string& folder) {
     app.add_option("--assets", folder,
-                   "Hugging Face folder whose config.json and tokenizer a model has that brings none, as\n"
+                   "Hugging Face folder with config.json and tokenizer of a model that has none, as\n"
                    "checkpoints of TorchTitan; without it a preset that fits")
         ->option_text("DIR");
 }

@@ -46,9 +46,8 @@ std::string reader_names() {
 
 void add_task_options(CLI::App& app, Options& options) {
     app.add_option("--model", options.model,
-                   "a checkpoint of any form: a run's folder (its newest whole step), a step,\n"
-                   "a full file, a Hugging Face folder, a checkpoint of TorchTitan or Megatron,\n"
-                   "or Meta's files")
+                   "a checkpoint of any form: a run's folder (its newest whole step), a step, a\n"
+                   "full file, or the folder of Hugging Face, TorchTitan, Megatron or Meta")
         ->required();
     add_accepted_keys(app, options.accepted_keys);
     add_assets(app, options.assets);

@@ -141,7 +141,7 @@ install_test_wheels() {
     if [ -n "$whole" ]; then
         echo "$all" >"$test_stamp"
     else
-        say "pip could not install all of $all (see its messages above): tests that need what is missing will be skipped"
+        say "pip could not install all of $all (see its messages above): tests that need them will be skipped"
     fi
 }
 

@@ -77,7 +77,7 @@ class Data(run.PretrainTest):
                     "training__global_batch_size": 8, "lr_scheduler__total_steps": 6,
                     "training__attend_across_documents": False, "training__count_document_starts": False}
         validation = {"validation__enable": True, "validation__dataset_path": self.folder / "masked.h5", "validation__freq": 6,
-                      "validation__steps": 2}
+                      "validation__steps": 20}
         write([bit and at % 45 > 0 for at, bit in enumerate(mask)])
         self.steps_of(1, "starts", training__steps=6, **settings | validation | {"training__count_document_starts": True})
         write(mask)
