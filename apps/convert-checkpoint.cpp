@@ -1,5 +1,7 @@
 // Converts a model between its forms (sharded checkpoint, full file, Hugging Face folder), or describes a
 // model.
+#include <sys/resource.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <thread>
@@ -13,18 +15,11 @@
 #include "base/raw_file.h"
 #include "checkpoint/partial_folder.h"
 #include "command_line.h"
-#include "config/choices.h"
-#include "config/parse.h"
-#include "config/saved.h"
+#include "going_home.h"
 #include "interop/compare.h"
 #include "interop/conversion_folder.h"
 #include "interop/convert.h"
 #include "interop/inspect.h"
-#include "model/units.h"
-#include "setup/options.h"
-#include "setup/step_options.h"
-#include "train/lr_schedule.h"
-#include "train/rates.h"
 
 namespace argosy {
 namespace {
@@ -63,7 +58,7 @@ void add_options(CommandLine& line) {
         "Take a TorchTitan run here, with its optimizer:\n"
         "  convert-checkpoint outputs/checkpoint start --to sharded --assets assets/hf/Llama-3.1-8B\n"
         "Go home to TorchTitan with step 5000 of a run, and its optimizer:\n"
-        "  convert-checkpoint run outputs/checkpoint/step-5000 --to dcp\n"
+        "  convert-checkpoint run outputs/step-5000 --to dcp; mv outputs/step-5000 outputs/checkpoint\n"
         "Describe a file and verify its checksums:\n"
         "  convert-checkpoint --inspect model.h5 --verify");
     app.add_option("SRC", line.source, "the model to read")->required();
@@ -143,71 +138,6 @@ ConvertOptions convert_options(const CommandLine& line) {
     return options;
 }
 
-/// The configuration of the source's run. UserError if it is nowhere.
-config::JobConfig run_config(const CommandLine& line, const ModelSource& source) {
-    if (!line.config.empty()) return config::parse_command_line({"--config", line.config}).config;
-    const std::string place = source.path.string(), &text = source.description->config;
-    const char* remedy = "name the run's configuration (--config), or omit the optimizer (--model-only)";
-    if (text.empty()) {
-        throw UserError("{} does not say the learning rate and weight decay of its optimizer; {}", place,
-                        remedy);
-    }
-    try {
-        return config::parse_toml(text, "the configuration in " + place);
-    } catch (const UserError& error) {
-        throw UserError("{}; {}", error.what(), remedy);
-    }
-}
-
-/// TorchTitan loads one rate and one weight decay for each of its groups: those of its first parameter.
-void warn_of_groups(const interop::OptimizerSettings& settings) {
-    const auto& first = settings.parameters.begin()->second;
-    const auto others =
-        std::ranges::count_if(settings.parameters, [&](const auto& each) { return each.second != first; });
-    if (others == 0) return;
-    spdlog::warn(
-        "{} of {} parameters have another learning rate or weight decay than {}: TorchTitan takes those of "
-        "the "
-        "first parameter of each of its groups, so give it groups like those here (norms do not decay unless "
-        "optimizer.decay_all_parameters is true)",
-        others, settings.parameters.size(), settings.parameters.begin()->first);
-}
-
-interop::OptimizerSettings optimizer_settings(const config::JobConfig& config, const ModelSource& source,
-                                              interop::TorchTitanNames names) {
-    if (config.optimizer.name == config::OptimizerName::Muon) {
-        if (names == interop::TorchTitanNames::V02)
-            throw UserError("TorchTitan 0.2 has no Muon; add --model-only, or leave out --dcp-names");
-        if (config.optimizer.muon_adjust_lr == config::MuonAdjustLr::Spectral)
-            throw UserError("TorchTitan's Muon has no optimizer.muon_adjust_lr = spectral; add --model-only");
-    }
-    if (config.training.max_tokens) {
-        throw UserError(
-            "training.max_tokens ends the run, and its learning rate with it, which TorchTitan has not; name "
-            "a "
-            "configuration with training.steps in its place (--config)");
-    }
-    const train::LrSchedule schedule(setup::lr_schedule_options(config, config.training.steps));
-    const train::StepOptions options = setup::step_options(config, source.spec);
-    interop::OptimizerSettings settings{
-        .lr = config.optimizer.lr,
-        .next_lr = schedule.at_step(source.description->step + 1),
-        .beta1 = config.optimizer.beta1,
-        .beta2 = config.optimizer.beta2,
-        .eps = config.optimizer.eps,
-        .momentum = config.optimizer.muon_momentum,
-        .nesterov = config.optimizer.muon_nesterov,
-        .ns_steps = config.optimizer.muon_ns_steps,
-        .adjust_lr =
-            config::one_of(config.optimizer.muon_adjust_lr, {"match_rms_adamw", "original", "spectral"})};
-    for (const layout::ParamSpec& parameter : model::model_parameters(source.spec)) {
-        const auto& [lr_factor, weight_decay] = train::rates_of(parameter, options);
-        settings.parameters[parameter.name] = {lr_factor, weight_decay};
-    }
-    warn_of_groups(settings);
-    return settings;
-}
-
 /// Says what TorchTitan needs to go on.
 void say_next(const ConvertOptions& options) {
     if (options.optimizer) {
@@ -220,27 +150,23 @@ void say_next(const ConvertOptions& options) {
     }
 }
 
-/// TorchTitan goes by the numbers in names, also in those of folders that are being written: it takes
-/// step-5000.partial for step 5000.
-void check_titan_name(const std::filesystem::path& path, const ModelSource& source) {
-    const std::string name = path.filename(), word = "step-";
-    const auto is_step = [&](const std::string& each) {
-        return each.starts_with(word) && each.size() > word.size() &&
-               each.find_first_not_of("0123456789", word.size()) == std::string::npos;
-    };
-    if (!is_step(name)) return;
-    const int64_t step = source.description ? source.description->step : 0;
-    if (name != word + std::to_string(step)) {
-        throw UserError("{} would be taken for another step than {}; name it {}{}", path.string(), step, word,
-                        step);
-    }
-    for (const auto& entry : std::filesystem::directory_iterator(folder_of(path))) {
-        if (entry.path() == path || !is_step(entry.path().filename())) continue;
-        throw UserError(
-            "{} lies beside the steps of a run, such as {}, where TorchTitan would load it while it is being "
-            "written; write it to another folder of the same disk, and move it there",
-            path.string(), entry.path().filename().string());
-    }
+/// What a folder of torch has beside the elements: the copy of a tied head, and the frames of its tensors.
+int64_t more_bytes_of_torch(const ModelSource& source,
+                            const std::vector<interop::TensorConversion>& conversions) {
+    constexpr int64_t kBytesOfTensor = 2048;
+    int64_t bytes = std::ssize(conversions) * kBytesOfTensor;
+    for (const interop::TensorConversion& conversion : conversions)
+        if (source.spec.tied_embeddings && conversion.to.name == "model/tok_embeddings.weight")
+            bytes += conversion.to.num_bytes();
+    return bytes;
+}
+
+/// The result's files are open at the same time.
+void raise_file_limit() {
+    rlimit limit = {};
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 int num_threads(const CommandLine& line) {
@@ -290,6 +216,22 @@ std::vector<std::string> verify(const ModelSource& source, const ModelSource& re
     return found.empty() ? logit_differences(source, result) : found;
 }
 
+/// Refuses what TorchTitan could not load, and sets the optimizer's settings.
+void prepare_for_torchtitan(const CommandLine& line, const ModelSource& source,
+                            const std::filesystem::path& destination, ConvertOptions& options) {
+    interop::require_torchtitan_model(source);
+    const bool is_saved = interop::has_optimizer(source), has_states = is_saved && !line.model_only;
+    check_titan_name(destination, source, has_states);
+    if (!is_saved && !line.config.empty())
+        throw UserError("--config is for the optimizer, which {} has not", source.path.string());
+    if (has_states)
+        options.optimizer = settings_at_home(line.config, source, options.names);
+    else if (options.names == interop::TorchTitanNames::V02 && interop::unties_head(source.spec))
+        spdlog::warn(
+            "TorchTitan 0.2 trains the head of a Llama apart from the embedding table, also this one's");
+    raise_file_limit();
+}
+
 ExitCode convert(const CommandLine& line) {
     ConvertOptions options = convert_options(line);
     const Replace replace = line.force ? Replace::Yes : Replace::No;
@@ -301,14 +243,7 @@ ExitCode convert(const CommandLine& line) {
     }
 
     const bool to_torch = options.to == interop::Form::Distributed;
-    if (to_torch) {
-        interop::require_torchtitan_model(source);
-        check_titan_name(destination, source);
-        if (!interop::has_optimizer(source) && !line.config.empty())
-            throw UserError("--config is for the optimizer, which {} has not", source.path.string());
-    }
-    if (to_torch && !line.model_only && interop::has_optimizer(source))
-        options.optimizer = optimizer_settings(run_config(line, source), source, options.names);
+    if (to_torch) prepare_for_torchtitan(line, source, destination, options);
     const auto conversions = interop::plan(source, options);
     const int64_t num_bytes = interop::num_source_bytes(conversions);
     spdlog::info("{} ({}): {} tensors, {}", source.path.string(), name(source.form), conversions.size(),
@@ -317,7 +252,7 @@ ExitCode convert(const CommandLine& line) {
         return interop::StreamOptions{
             .num_threads = num_threads(line), .progress = &progress, .stopped = stop_requested};
     };
-    int64_t result_bytes = 0;
+    int64_t result_bytes = to_torch ? more_bytes_of_torch(source, conversions) : 0;
     for (const interop::TensorConversion& conversion : conversions) result_bytes += conversion.to.num_bytes();
     const checkpoint::PartialFolder partial(destination);  // first removes what a killed conversion left
     require_space(folder_of(destination), result_bytes, destination.string());

@@ -89,16 +89,19 @@ void warn_of(const tokenizer::Tokenizer& tokenizer, const mpi::Comm* ranks) {
     for (const std::string& warning : tokenizer.info().warnings) spdlog::warn("{}", warning);
 }
 
-interop::ModelSource open_source(const Options& options, bool checked) {
-    return interop::open_model(
-        options.model, {.accepted = {options.accepted_keys}, .assets = options.assets, .checked = checked});
+/// Ranks check the model when they load it together.
+interop::ModelSource open_source(const Options& options, const mpi::Comm* ranks) {
+    return interop::open_model(options.model, {.accepted = {options.accepted_keys},
+                                               .assets = options.assets,
+                                               .checked = ranks != nullptr,
+                                               .quiet = ranks != nullptr && ranks->rank() != 0});
 }
 
 Inputs open_inputs(Options& options, const mpi::Comm* ranks) {
     if (options.task.num_fewshot > 0 && options.task.fewshot_file.empty()) {
         throw UserError("--num-fewshot {} needs --fewshot-file", options.task.num_fewshot);
     }
-    Inputs inputs{open_source(options, ranks != nullptr && ranks->rank() != 0), nullptr, {}};
+    Inputs inputs{open_source(options, ranks), nullptr, {}};
     options.task.vocab_size = inputs.source.spec.vocab_size;
     const std::vector<eval::TaskName> names = eval::task_names(options.tasks);
     if (ranks != nullptr) refuse_stdin(names);
@@ -255,7 +258,7 @@ eval::Work work_of(const tokenizer::Ids& prompt, const tokenizer::Tokenizer& tok
 /// Prints the continuation of a prompt to stdout.
 void generate(Options options, const Environment& environment, const mpi::Comm* ranks) {
     check_ranks_of_one_text(options, ranks);
-    const interop::ModelSource source = open_source(options, ranks != nullptr && ranks->rank() != 0);
+    const interop::ModelSource source = open_source(options, ranks);
     const auto tokenizer = eval::open_tokenizer(options.tokenizer, source);
     if (!tokenizer) {
         throw UserError(

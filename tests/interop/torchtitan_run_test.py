@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A run of TorchTitan goes on with pretrain as torch itself does, and goes home: convert-checkpoint writes what TorchTitan loads."""
 import json
+import shutil
 import unittest
 
 from titan import (BATCH, BIN, LENGTH, LLAMA, MOE, SAVED_STEP, SOURCE, STEPS, Case, DTensor, assets, convert, cut_all, dcp,
@@ -74,9 +75,35 @@ class TorchTitanRun(Case):
         said = convert(self.folder / "hf", self.folder / "weights", "--to", "dcp", "--dcp-names", "v0.2", "--force", "--verify")
         self.assertIn("checkpoint.initial_load_path", said)
         self.assert_equal(stored(self.folder / "weights"), titan_weights(weights, LLAMA, "v0.2.2", fused=False))
+        (self.folder / "hf").rename(self.folder / "hf.back")
+        shutil.copytree(self.folder / "hf.back", self.folder / "hf")
         assets(self.folder / "hf", LLAMA | {"model_type": "mistral", "architectures": ["MistralForCausalLM"]})
         self.assertIn("TorchTitan has no model like this one (mistral)",
                       convert(self.folder / "hf", self.folder / "no", "--to", "dcp", code=2))
+        # names that TorchTitan takes for steps
+        steps, home = self.folder / "checkpoint", ("--to", "dcp", "--model-only")
+        steps.mkdir()
+        for name, code in (("step-9", 2), ("new-step-1", 2), ("step-0", 0), ("again", 0)):
+            said = convert(self.folder / "hf.back", steps / name, *home, code=code)
+            self.assertEqual("would take" in said, code == 2, said)
+        convert(self.folder / "hf.back", steps / "step-0", *home, "--force")
+        (steps / "step-7").mkdir()
+        said = convert(self.folder / "hf.back", steps / "step-0", *home, "--force", code=2)
+        self.assertIn("lies beside the steps of a run, such as step-7", said)
+        # an optimizer that the version, or the run, does not have
+        (self.folder / "muon.toml").write_text('[optimizer]\nname = "Muon"\n')
+        said = convert(self.folder / "dcp", self.folder / "no", *start, "dcp", "--config", self.folder / "muon.toml", code=2)
+        self.assertIn("has the states of AdamW, but the configuration is of a run with Muon", said)
+        tied = LLAMA | {"tie_word_embeddings": True}
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+        state = titan_state(weights, {"exp_avg": weights, "exp_avg_sq": weights}, tied, "current", 1, 1)
+        state["optimizer"] = {key: value for key, value in state["optimizer"].items() if "lm_head" not in key}
+        save(state, self.folder / "tied")
+        (self.folder / "run.toml").write_text("[optimizer]\nlr = 0.01\n")
+        words = (self.folder / "tied", self.folder / "tied.back", "--assets", assets(given, tied), "--to", "dcp", "--dcp-names", "v0.2")
+        said = convert(*words, "--config", self.folder / "run.toml", code=2)
+        self.assertIn("TorchTitan 0.2 has no Llama whose head is the embedding table", said)
+        self.assertIn("trains the head of a Llama apart", convert(*words, "--model-only"))
         self.assertEqual(list(self.folder.glob("no*")), [])
 
     def assert_goes_home(self, source, expected_step, losses, weights, tokens, *more):
@@ -140,7 +167,14 @@ class TorchTitanRun(Case):
             convert(self.folder / age, self.folder / f"{age}.hf", "--to", "hf")
             for name, tensor in read_safetensors(self.folder / f"{age}.hf").items():
                 self.assertLess((tensor - weights[name]).abs().max() / weights[name].abs().max(), 1e-9, name)
-        # states that do not fit
+        # states that do not fit: rank 0 alone reads the numbers of updates, and all ranks leave the states out
+        state["optimizer"]["state.norm.weight.step"] += 1
+        save(state, self.folder / "frozen" / "step-3")
+        load = ("--checkpoint.initial_load_path", self.folder / "frozen", "--checkpoint.initial_load_model_only")
+        self.assertIn("that of another parameter", self.pretrain(2, "refused", *load, "false", code=2))
+        said = self.pretrain(2, "frozen.run", *load, "true", "--training.steps", 1)
+        self.assertEqual(said.count("states are left out"), 1, said)
+        state["optimizer"]["state.norm.weight.step"] -= 1
         del state["optimizer"]["state.norm.weight.exp_avg"]
         save(state, self.folder / "part" / "step-3")
         load = ("--checkpoint.initial_load_path", self.folder / "part")

@@ -1,13 +1,11 @@
 #!/usr/bin/env python3
 """convert-checkpoint reads the checkpoints that TorchTitan writes, and those of Meta and of torch.save."""
-import importlib
 import json
 import shutil
 import unittest
 
-import torchtitan_wheel
-from titan import (AGES, LLAMA, MOE, Case, Llama, assets, convert, cut_all, dcp, h5py, loaded_at_home, on_ranks, our_name,
-                   random_tensors, read_safetensors, save, stored, titan_state, titan_weights, torch)
+from titan import (AGES, LLAMA, MOE, Case, assets, convert, cut_all, dcp, h5py, loaded_at_home, on_ranks, our_name, random_tensors,
+                   read_safetensors, save, stored, titan_state, titan_weights, torch)
 
 
 class TorchTitan(Case):
@@ -148,49 +146,6 @@ class TorchTitan(Case):
         latent = {"layers.0.attention.wkv_a.weight": torch.zeros(2, 2)}
         save(latent, self.folder / "latent")
         self.assertIn("DeepSeek-V3", convert(self.folder / "latent", self.folder / "no", "--to", "hf", "--assets", given, code=2))
-
-    def test_torchtitans_own_adapters(self):
-        """Its wheels convert between Hugging Face's weights and the ones that convert-checkpoint writes."""
-        safetensors = importlib.import_module("safetensors.torch")
-        missing = [name for name in torchtitan_wheel.VERSIONS if not torchtitan_wheel.place(name).is_dir()]
-        if missing:
-            self.skipTest(f"jobs/setup.sh --tests installs TorchTitan's wheels; those of {missing} are missing")
-        models = []
-        for config in (LLAMA, MOE, LLAMA | {"tie_word_embeddings": True}):
-            weights = random_tensors(config, 1)
-            if config["tie_word_embeddings"]:
-                del weights["lm_head.weight"]
-            folder = assets(self.folder / f"{len(models)}.hf", config)
-            safetensors.save_file(weights, folder / "model.safetensors")
-            for names in torchtitan_wheel.VERSIONS:
-                convert(folder, self.folder / f"{len(models)}.{names}", "--to", "dcp", "--dcp-names", names)
-            models.append((config, weights))
-        for names in torchtitan_wheel.VERSIONS:
-            on_ranks(1, lambda mesh: self.compare_with_wheel(names, models))
-
-    def compare_with_wheel(self, names, models):
-        torchtitan_wheel.load(names)
-        for number, (config, weights) in enumerate(models):
-            self.compare_with_adapter(names, config, weights, stored(self.folder / f"{number}.{names}"))
-
-    def compare_with_adapter(self, names, config, weights, found):
-        adapter = torchtitan_wheel.adapter(names, config)
-        if names == "v0.2" and config is LLAMA:
-            model = torchtitan_wheel.llama(config).double()
-            model.load_state_dict(found, strict=True)
-            tokens = torch.randint(0, config["vocab_size"], (2, 17), generator=torch.Generator().manual_seed(1))
-            plain = Llama(titan_weights({name: tensor.double() for name, tensor in weights.items()}, config, "current", fused=False), config)
-            loss = torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
-            self.assertLess(abs(loss.item() / plain.loss(tokens).item() - 1), 1e-6)
-        found = {name: tensor for name, tensor in found.items() if "expert_bias" not in name}
-        theirs, ours = adapter.from_hf(dict(weights)), adapter.to_hf(found)
-        if config["tie_word_embeddings"]:  # which version 0.2.2 does not know of Llama
-            head = found.pop("output.weight" if names == "v0.2" else "lm_head.weight")
-            self.assertTrue(torch.equal(head, found["tok_embeddings.weight"]))
-            theirs, ours = ({key: tensor for key, tensor in tensors.items() if key not in ("output.weight", "lm_head.weight")}
-                            for tensors in (theirs, ours))
-        self.assert_equal(theirs, found)
-        self.assert_equal(ours, weights)
 
     def test_files_of_meta_and_of_torch_save(self):
         config = LLAMA | {"rope_theta": 10000.0, "max_position_embeddings": 4096}

@@ -203,6 +203,8 @@ void require_torchtitan_model(const ModelSource& source) {
         source.path.string(), source.spec.name, biases ? " with biases" : "");
 }
 
+bool unties_head(const model::ModelSpec& spec) { return spec.name == "llama3" && spec.tied_embeddings; }
+
 bool has_optimizer(const ModelSource& source) {
     return source.description && !source.description->model_only &&
            std::ranges::any_of(source.tensors->tensors(), [](const TensorInfo& tensor) {

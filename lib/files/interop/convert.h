@@ -41,6 +41,9 @@ struct ConvertOptions {
     std::optional<OptimizerSettings> optimizer = {};   // which a distributed checkpoint with states needs
 };
 
+/// Whether TorchTitan 0.2 has this tied model with a head of its own.
+bool unties_head(const model::ModelSpec& spec);
+
 /// Whether the source has states of an optimizer with the step that they belong to.
 bool has_optimizer(const ModelSource& source);
 

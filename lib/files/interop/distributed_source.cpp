@@ -181,8 +181,7 @@ bool give_model(const OpenOptions& options, ModelSource& source) {
 }
 
 ModelSource open_distributed(const fs::path& folder, const OpenOptions& options) {
-    auto opened =
-        std::make_unique<DistributedCheckpoint>(folder, pytorch::KnownClasses{}, options.metadata);
+    auto opened = std::make_unique<DistributedCheckpoint>(folder, pytorch::KnownClasses{}, options.metadata);
     const DistributedCheckpoint& checkpoint = *opened;
     refuse_replica(checkpoint);
     refuse_other_models(checkpoint);
@@ -199,8 +198,9 @@ ModelSource open_distributed(const fs::path& folder, const OpenOptions& options)
     for (const pytorch::OtherTensor& tensor : checkpoint.other_tensors())
         other_tensors.push_back(tensor.name);
     const std::optional<int64_t> step = step_of(checkpoint, source);
-    TorchTitanTensors named =
-        with_torchtitan_names(std::move(opened), other_tensors, source.spec, step.has_value(), options.checked);
+    if (options.checked) source.weights_alone = options.weights_alone;
+    TorchTitanTensors named = with_torchtitan_names(std::move(opened), other_tensors, source.spec,
+                                                    step && source.weights_alone.empty(), options.checked);
     if (!named.state_faults.empty()) {
         source.weights_alone =
             "the optimizer's states are left out, because they do not fit the model: " + named.state_faults;
@@ -212,7 +212,7 @@ ModelSource open_distributed(const fs::path& folder, const OpenOptions& options)
     return source;
 }
 
-std::optional<fs::path> newest_titan_step(const fs::path& folder, bool checked) {
+std::optional<fs::path> newest_titan_step(const fs::path& folder, bool quiet) {
     std::vector<std::pair<int64_t, fs::path>> steps;
     std::error_code failed;
     for (const auto& entry : fs::directory_iterator(folder, failed)) {
@@ -223,7 +223,7 @@ std::optional<fs::path> newest_titan_step(const fs::path& folder, bool checked) 
     std::ranges::sort(steps, std::greater());
     for (const auto& [step, path] : steps) {
         if (is_whole_titan_step(path)) return path;
-        if (checked) continue;
+        if (quiet) continue;
         spdlog::warn("{} is passed over: it has neither .metadata nor {}, as if its save did not end",
                      path.string(), kSafetensorsIndexName);
     }

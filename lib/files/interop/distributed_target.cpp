@@ -70,7 +70,8 @@ void add_groups(const TensorMap& map, const OptimizerSettings& settings, Objects
         if (const auto [other, is_new] = known.emplace(key, own); !is_new && other->second != own) {
             throw UserError(
                 "{} is one parameter of TorchTitan, but its parts have different rates or weight decays here "
-                "(optimizer.groups); --dcp-names v0.2 keeps them apart",
+                "(optimizer.groups); --dcp-names v0.2 keeps those of AdamW apart, --model-only leaves them "
+                "out",
                 key);
         }
         group.emplace_back("lr", Object{settings.next_lr * own.lr_factor});
@@ -84,7 +85,8 @@ void add_groups(const TensorMap& map, const OptimizerSettings& settings, Objects
     }
 }
 
-/// Objects that TorchTitan loads beside tensors. Version 0.2 saved all that torch's scheduler of any version has.
+/// Objects that TorchTitan loads beside tensors. Version 0.2 saved all that torch's scheduler of any version
+/// has.
 Objects objects_of(const TargetOptions& options, const TensorMap& map, const RunState& run) {
     const OptimizerSettings& settings = *options.optimizer;
     Objects objects = {{"train_state.step", {run.step}},

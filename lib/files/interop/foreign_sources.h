@@ -29,10 +29,10 @@ bool give_model(const OpenOptions& options, ModelSource& source);
 ModelSource open_distributed(const std::filesystem::path& folder, const OpenOptions& options);
 
 /// The newest whole step among TorchTitan's folders step-N in `folder`; none if it has no such folders.
-/// Warns, unless `checked`, of newer ones that are not whole. UserError if none is.
-std::optional<std::filesystem::path> newest_titan_step(const std::filesystem::path& folder, bool checked);
+/// Warns, unless `quiet`, of newer ones that are not whole. UserError if none is.
+std::optional<std::filesystem::path> newest_titan_step(const std::filesystem::path& folder, bool quiet);
 
-/// UserError if `folder` is a save of TorchTitan that did not end, or files of one replica of torchft.
+/// UserError if `folder` is a save of TorchTitan that did not end.
 void refuse_unfinished_titan_step(const std::filesystem::path& folder);
 
 /// The iteration's folder that `folder` is, or the newest of a run's folder, if Megatron wrote it

@@ -187,7 +187,7 @@ ModelSource open_folder(const fs::path& folder, const OpenOptions& options) {
     const bool weights = has_named_weights(folder);
     for (const fs::path& place : {folder, folder / kCheckpointFolder}) {
         if (weights) break;
-        if (const auto step = newest_titan_step(place, options.checked)) return open_folder(*step, options);
+        if (const auto step = newest_titan_step(place, options.quiet)) return open_folder(*step, options);
     }
     // Mistral's folders on the hub have a params.json beside the files of Hugging Face.
     const bool is_described = weights && is_there(folder / kConfigName);

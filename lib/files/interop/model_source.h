@@ -52,10 +52,14 @@ struct OpenOptions {
     std::filesystem::path assets = {};
     /// The model, in place of config.json's.
     std::optional<model::ModelSpec> spec = {};
-    /// Another rank opens the same files: this one logs no warnings, and reads nothing only to check it.
+    /// Another rank opens the same files: this one logs no warnings of what is in them, and reads nothing only
+    /// to check it.
     bool checked = false;
-    /// manifest_of() of another rank, for a folder of torch.distributed.checkpoint; else empty.
-    std::string metadata = {};
+    /// manifest_of() and ModelSource::weights_alone of that rank, for a folder of
+    /// torch.distributed.checkpoint; else empty.
+    std::string metadata = {}, weights_alone = {};
+    /// Does not say which newer steps are passed over.
+    bool quiet = false;
 };
 
 /// Opens the model at `path`: a step's folder, a full file, a Hugging Face folder, a folder of

@@ -18,7 +18,6 @@ namespace argosy::resume {
 using interop::ModelSource;
 
 namespace {
-
 /// The run's state, and the names, types and shapes of the tensors.
 std::string contents(const ModelSource& source) {
     std::string text = source.description ? source.description->state : "";
@@ -41,13 +40,14 @@ JointOpener::JointOpener(const config::JobConfig& config, const model::ModelSpec
 Faults JointOpener::open(const std::filesystem::path& path, Want want, ModelSource& source) {
     const bool is_first = control_.rank() == 0;
     std::filesystem::path place = path;
-    std::string manifest;
+    std::string manifest, weights_alone;
     const auto open_own = [&]() -> std::vector<std::string> {
         source = interop::open_model(place, {.accepted = {config_.model.accept_config_keys},
                                              .assets = config_.model.hf_assets_path,
                                              .spec = spec_,
                                              .checked = !is_first,
-                                             .metadata = manifest});
+                                             .metadata = manifest,
+                                             .weights_alone = weights_alone});
         if (is_first_of_node()) manifest = interop::manifest_of(source);
         if (want != Want::OwnStep) return {};
         if (!source.description) return {place.string() + " is a model, not a step of a run"};
@@ -61,6 +61,7 @@ Faults JointOpener::open(const std::filesystem::path& path, Want want, ModelSour
     Faults faults = on(is_first, open_own);
     if (!faults.texts.empty()) return faults;
     place = comm::broadcast_text(control_, source.path.string());
+    weights_alone = comm::broadcast_text(control_, source.weights_alone);
     // 2. the first rank of each other node opens that step
     faults = on(is_first_of_node() && !is_first, open_own);
     if (!faults.texts.empty()) return faults;
@@ -72,8 +73,7 @@ Faults JointOpener::open(const std::filesystem::path& path, Want want, ModelSour
         source = interop::open_known_step(place, manifest);
         return {};
     });
-    if (!is_step) manifest.clear();
-    return faults.texts.empty() ? compare_between_ranks(source, manifest) : faults;
+    return faults.texts.empty() ? compare_between_ranks(source, is_step ? manifest : "") : faults;
 }
 
 /// The manifest of a step identifies its save, and has the checks of all its shards; that of another model is
