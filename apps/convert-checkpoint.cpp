@@ -150,7 +150,7 @@ void say_next(const ConvertOptions& options) {
     }
 }
 
-/// What a folder of torch has beside the elements: the copy of a tied head, and the frames of its tensors.
+/// The bytes that a folder of torch has beside the elements: the copy of a tied head, and frames of tensors.
 int64_t more_bytes_of_torch(const ModelSource& source,
                             const std::vector<interop::TensorConversion>& conversions) {
     constexpr int64_t kBytesOfTensor = 2048;

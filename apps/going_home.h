@@ -1,4 +1,4 @@
-// What convert-checkpoint looks at before a model goes to TorchTitan.
+// Checks of convert-checkpoint before a model goes to TorchTitan, and the settings of its optimizer.
 #pragma once
 
 #include <filesystem>

@@ -68,7 +68,7 @@ struct OpenOptions {
 /// not belong to the model. Reads weights only to compare the two copies that a tied model may store.
 ModelSource open_model(const std::filesystem::path& path, const OpenOptions& options = {});
 
-/// What lists the tensors, so that other ranks need not read it: a step's manifest as JSON, or the bytes of
+/// The list of the tensors, so that other ranks need not read it: a step's manifest as JSON, or the bytes of
 /// .metadata (torch.distributed.checkpoint). Empty for the other forms.
 std::string manifest_of(const ModelSource& source);
 
