@@ -69,7 +69,8 @@ def judge(first, second, foreign):
                 expect("a rank opens the one token file that it reads from", counts[rank]["token file opened"] == 1)
                 expect("rank 0 alone looks for files", counts[rank]["token folder or file listed or looked up"] == 1)
     for rank, is_first_of_node in enumerate((True, False, True, False)):
-        lists, lookups, opened = (foreign[rank][kind] for kind in list(KINDS)[5:8])
+        lists = foreign[rank]["list of a foreign checkpoint opened"]
+        lookups, opened = (foreign[rank]["file of a foreign checkpoint " + what] for what in ("looked up", "opened"))
         expect("one rank of each node opens a foreign checkpoint's list", (lists > 0) == is_first_of_node)
         expect("and looks for files that it does not read", (lookups > opened) == is_first_of_node)
         expect("one rank of each node opens the manifest", (second[rank]["manifest opened"] > 0) == is_first_of_node)
