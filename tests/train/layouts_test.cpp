@@ -19,8 +19,8 @@ using parallel::Reshard;
 
 constexpr Precision kDouble{at::kDouble, at::kDouble, at::kDouble};
 constexpr Precision kFloat{at::kFloat, at::kFloat, at::kFloat};
-constexpr Precision kMixed{at::kFloat, at::kBFloat16, at::kFloat};
 constexpr Precision kRounded{at::kFloat, at::kFloat, at::kFloat, /*bf16_gradients=*/true};
+constexpr Precision kNarrow{at::kFloat, at::kBFloat16, at::kFloat, /*bf16_gradients=*/true};
 
 /// Whether the layout has another schedule than the usual ones, or another way of context or tensor
 /// parallelism.
@@ -128,7 +128,12 @@ const Computed& known_gradients(const TinyRunOptions& options) {
     return entry->second;
 }
 
-constexpr RecomputeMode kAllModes[] = {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full};
+/// The modes of recomputation whose gradients are compared with one rank's. In fp32 all of them also have
+/// equal bits, for every family.
+std::vector<RecomputeMode> modes(const std::string& family, const Precision& precision) {
+    if (family != kAllLayouts && precision.master == at::kDouble) return {RecomputeMode::Selective};
+    return {RecomputeMode::None, RecomputeMode::Selective, RecomputeMode::Full};
+}
 
 class Layouts : public ::testing::TestWithParam<std::string> {};
 
@@ -136,7 +141,7 @@ TEST_P(Layouts, GradientsEqualOneRanks) {
     for (const auto& [precision, tolerance] : {std::pair{kDouble, 1e-12}, std::pair{kFloat, 1e-5}}) {
         const Reference& expected = reference(GetParam(), precision);
         for (const Layout& layout : layouts(GetParam())) {
-            for (const RecomputeMode mode : kAllModes) {
+            for (const RecomputeMode mode : modes(GetParam(), precision)) {
                 SCOPED_TRACE(layout.name + ", recompute mode " + std::to_string(static_cast<int>(mode)));
                 const auto& [totals, gradients] = known_gradients({GetParam(), layout, precision, mode});
                 EXPECT_NEAR(totals.loss, expected.totals[0].item<double>(), tolerance * 10);
@@ -212,7 +217,7 @@ at::Tensor losses_of_one_rank(int num_steps) {
 TEST(LayoutsWithRoundedGradients, LossesStayInTheBandOfOneRanksFp32) {
     constexpr int kManySteps = 60;
     const int num_steps =
-        world().size() <= 4 ? kManySteps : 20;  // more ranks outnumber the cores; 20 steps show a wrong sum
+        world().size() <= 2 ? kManySteps : 20;  // more ranks outnumber the cores; 20 steps show a wrong sum
     const at::Tensor expected = losses_of_one_rank(kManySteps);
     EXPECT_LT(expected[kManySteps - 1].item<double>(), expected[0].item<double>() / 2);
     for (const Layout& layout : layouts("llama3")) {
@@ -298,7 +303,7 @@ void expect_same_bits(const NamedTensors& found, const NamedTensors& expected) {
 
 /// Recomputed activations and repeated runs give the same bits.
 TEST_P(Layouts, RepeatsBitForBit) {
-    for (const Precision& precision : {kFloat, kMixed, kRounded}) {
+    for (const Precision& precision : {kFloat, kNarrow}) {
         for (const Layout& layout : layouts(GetParam())) {
             SCOPED_TRACE(layout.name);
             const TinyRunOptions options{GetParam(), layout, precision, RecomputeMode::None};
