@@ -10,7 +10,8 @@ import unittest
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
-from titan import LLAMA, MOE, SOURCE, Case, Llama, assets, convert, on_ranks, random_tensors, stored, titan_weights, torch
+from titan import LLAMA, MOE, SOURCE, Case, assets, convert, on_ranks, random_tensors, stored, titan_weights, torch
+from titan_model import Llama
 
 VERSIONS = {"v0.2": "0.2.2", "current": "0.3.0"}  # by the word of --dcp-names
 WITHOUT_INIT = ("torchtitan", "torchtitan.models", "torchtitan.models.llama3", "torchtitan.models.qwen3")

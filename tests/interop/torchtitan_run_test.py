@@ -4,9 +4,9 @@ import json
 import shutil
 import unittest
 
-from titan import (BATCH, BIN, LENGTH, LLAMA, MOE, SAVED_STEP, SOURCE, STEPS, Case, DTensor, assets, convert, cut_all, dcp,
-                   last_steps_at_home, on_ranks, random_tensors, read_safetensors, run, save, stored, titan_state, titan_weights, torch,
-                   train)
+from titan import (BIN, LLAMA, MOE, SOURCE, Case, DTensor, assets, convert, cut_all, dcp, on_ranks, random_tensors, read_safetensors, run,
+                   save, stored, titan_state, titan_weights, torch)
+from titan_model import BATCH, LENGTH, SAVED_STEP, STEPS, last_steps_at_home, train
 
 
 class TorchTitanRun(Case):

@@ -4,8 +4,9 @@ import json
 import shutil
 import unittest
 
-from titan import (AGES, LLAMA, MOE, Case, assets, convert, cut_all, dcp, h5py, loaded_at_home, on_ranks, our_name, random_tensors,
-                   read_safetensors, save, stored, titan_state, titan_weights, torch)
+from titan import (AGES, LLAMA, MOE, Case, assets, convert, cut_all, dcp, h5py, on_ranks, our_name, random_tensors, read_safetensors, save,
+                   stored, titan_state, titan_weights, torch)
+from titan_model import loaded_at_home
 
 
 class TorchTitan(Case):
