@@ -39,6 +39,10 @@ class Hang(run.PretrainTest):
     def test_a_stopped_stage_of_a_pipeline_is_named(self):
         self.stop_one(2, 1, parallelism__pipeline_parallel_degree=2)
 
+    def test_a_stopped_rank_is_named_by_a_neighbour_that_awaits_its_copy(self):
+        self.stop_one(2, 1, parallelism__tensor_parallel_degree=2, parallelism__enable_async_tensor_parallel=True,
+                      comm__gpu_path="nccl", comm__peer_copies=True)
+
 
 if __name__ == "__main__":
     run.main(workers=3)  # ranks wait for the limit

@@ -241,6 +241,16 @@ class BetweenRanks(Places):
         self.assertRegex(log, r"products leave the multiprocessors of NCCL's channels under way, of \d+ in all")
         self.assertRegex(log, r"NCCL registered [\d.]+ GiB of the memory for gathers and reductions; it left [\d.]+ GiB alone")
 
+    def test_peer_copies_change_no_bit(self):
+        num_ranks, layout = LAYOUTS["tp2_async"]
+        layout = layout | {"comm__gpu_path": "nccl"}
+        usual = self.train(self.gpu, num_ranks, "messages", **layout, compile__graphs=False)
+        log = self.run_on(self.gpu, num_ranks, "copies", **layout, comm__peer_copies=True)
+        self.assertEqual(losses(self.steps("copies")), usual)
+        self.assertIn("the exchanges of tp are copies to the memory of the next rank's GPU", log)
+        self.assertRegex(log, r"exchanges along a ring have [\d.]+ GiB of GPU memory to which neighbours write")
+        self.assertIn("no CUDA graphs: comm.peer_copies numbers the exchanges", log)
+
     def test_experts_between_ranks(self):
         expected = self.train(self.gpu, 1, "one", **self.experts())
         num_ranks, layout = LAYOUTS["fsdp2"]

@@ -37,6 +37,10 @@ class CommunicatorDouble : public comm::Communicator {
 
     void open_collectives(comm::Collectives kinds) override { inner_.open_collectives(kinds); }
     void open_channels() override { inner_.open_channels(); }
+    void open_ring() override { inner_.open_ring(); }
+    at::Tensor make_ring_tensor(at::IntArrayRef shape, const at::TensorOptions& options) override {
+        return inner_.make_ring_tensor(shape, options);
+    }
     void wait_for_gpu() override { inner_.wait_for_gpu(); }
     void launch_graph(const std::string& what, const std::function<uint64_t()>& launch) override {
         inner_.launch_graph(what, launch);

@@ -1,7 +1,7 @@
-#include <algorithm>
 #include <cuda_runtime_api.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "support/fake_gpus.h"
+#include "support/fake_memory.h"
 
 struct CUstream_st {
     struct Work {
@@ -54,11 +55,6 @@ struct CUevent_st {
 
 namespace argosy::testing {
 namespace {
-
-std::map<const std::byte*, size_t>& allocations() {
-    static auto& map = *new std::map<const std::byte*, size_t>;
-    return map;
-}
 
 int number_of_environment(const char* name, int otherwise) {
     const char* number = std::getenv(name);
@@ -116,12 +112,12 @@ int num_queues() {
     return number;
 }
 
+}  // namespace
+
 cudaError_t returned(cudaError_t status) {
     if (status != cudaSuccess) last_error = status;
     return status;
 }
-
-}  // namespace
 
 FakeGpus& fake_gpus() {
     static auto& gpus =
@@ -129,16 +125,6 @@ FakeGpus& fake_gpus() {
                       .capability = number_of_environment("ARGOSY_FAKE_CAPABILITY", 90),
                       .nccl_version = number_of_environment("ARGOSY_FAKE_NCCL_VERSION", 22809)};
     return gpus;
-}
-
-bool is_on_device(const void* data, size_t bytes) {
-    if (fake_gpus().shares_memory) return true;
-    const Lock lock(everything());
-    const auto* begin = static_cast<const std::byte*>(data);
-    auto next = allocations().upper_bound(begin);
-    if (next == allocations().begin()) return false;
-    --next;
-    return begin + bytes <= next->first + next->second;
 }
 
 void enqueue(CUstream_st* stream, std::function<void()> start, std::function<bool()> done) {
@@ -253,34 +239,6 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
     return cudaSuccess;
 }
 
-cudaError_t cudaMalloc(void** data, size_t bytes) {
-    if (bytes > fake_gpus().free_bytes) return returned(cudaErrorMemoryAllocation);
-    constexpr size_t kAlignment = 256;
-    *data = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-    std::memset(*data, 0xAB, bytes);
-    allocations()[static_cast<std::byte*>(*data)] = bytes;
-    return cudaSuccess;
-}
-
-cudaError_t cudaFree(void* data) {
-    if (allocations().erase(static_cast<std::byte*>(data)) == 0) return returned(cudaErrorInvalidValue);
-    std::free(data);
-    return cudaSuccess;
-}
-
-// A thread that records a graph may not call this.
-cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned /*flags*/) {
-    if (fake_gpus().captures != 0) return returned(cudaErrorStreamCaptureUnsupported);
-    *data = std::malloc(bytes);
-    std::memset(*data, 0xAB, bytes);
-    return cudaSuccess;
-}
-
-cudaError_t cudaFreeHost(void* data) {
-    std::free(data);
-    return cudaSuccess;
-}
-
 cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
     if (!is_on_device(data, bytes)) return returned(cudaErrorInvalidValue);
     at_once(stream, [=] { std::memset(data, value, bytes); });
@@ -299,7 +257,11 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
         stream->is_late = true;
         stream->is_awaited = false;
     }
-    at_once(stream, copy);
+    if (is_mapped(to)) {
+        copy_late(stream, copy);
+    } else {
+        at_once(stream, copy);
+    }
     return cudaSuccess;
 }
 

@@ -53,6 +53,11 @@ struct FakeGpus {
     /// memory, so far.
     bool reaches_peers = true;
     int num_gathers_by_copy_engines = 0, num_registered_reductions = 0;
+    /// Whether CUDA maps memory of other processes, and the driver lets streams write and await values.
+    bool maps_memory = true, has_stream_values = true;
+    /// Copies to memory of other processes read and write at the end of this time. Such copies so far.
+    double seconds_of_copy_to_peer = 1e-3;
+    int num_copies_to_peers = 0;
     /// Called when this rank makes a communicator of NCCL, which takes this much memory.
     std::function<void()> made_communicator = {};
     size_t communicator_bytes = size_t{64} << 20;

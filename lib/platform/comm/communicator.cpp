@@ -168,6 +168,10 @@ at::Tensor Communicator::make_tensor(Collectives /*kind*/, at::IntArrayRef shape
     return at::empty(shape, options);
 }
 
+at::Tensor Communicator::make_ring_tensor(at::IntArrayRef shape, const at::TensorOptions& options) {
+    return at::empty(shape, options);
+}
+
 void Communicator::wait_for_gpu() { gpu::synchronize(); }
 
 void Communicator::launch_graph(const std::string& /*what*/, const std::function<uint64_t()>& launch) {

@@ -45,6 +45,7 @@ struct GroupOptions {
     /// Receive.
     int collective_channels = 0, message_channels = 0;
     bool registered_memory = false;  // of Communicator::make_tensor()
+    bool peer_copies = false;        // along the ring of Communicator::open_ring()
     /// If ranks wait for each other for too long, each one writes its last operations to a file in this
     /// folder (watch/FORMAT.md). Empty: no files.
     std::filesystem::path flight_folder = {};

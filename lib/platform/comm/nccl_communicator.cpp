@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
 
@@ -22,7 +23,7 @@ void start(const Op& op, const watch::Lane& lane, int peer) {
     const ElementType type = element_type(op);
     void* out = op.out.defined() ? op.out.mutable_data_ptr() : nullptr;
     const void* in = op.in.defined() ? op.in.const_data_ptr() : nullptr;
-    const nccl::Comm& ranks = lane.communicator;
+    const nccl::Comm& ranks = *lane.communicator;
     switch (op.kind) {
         case OpKind::AllGather:
             return ranks.all_gather(out, in, op.in.numel(), type, lane.stream);
@@ -115,7 +116,10 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<const Group> group, std::uniq
     : GroupCommunicator(std::move(group)), host_(std::move(host)) {}
 
 NcclCommunicator::~NcclCommunicator() {
-    if (std::uncaught_exceptions() == 0) return;
+    if (std::uncaught_exceptions() == 0) {
+        close_peers();
+        return;
+    }
     // leave() comes first, so that other ranks' watchdogs expect the NCCL errors that the aborts below cause
     // there.
     group_->watchdog().leave();
@@ -195,8 +199,8 @@ at::Tensor NcclCommunicator::make_tensor(Collectives kind, at::IntArrayRef shape
             watch::HostWait::Kind::Blocks);
         const int64_t before = segments->num_bytes();
         at::Tensor made = segments->make(shape, options);
-        auto& [number, bytes, registered_bytes, refused_bytes] = group_->gpu()->made;
-        (segments->registered() ? registered_bytes : refused_bytes) += segments->num_bytes() - before;
+        watch::GpuState::Made& all = group_->gpu()->made;
+        (segments->registered() ? all.registered_bytes : all.refused_bytes) += segments->num_bytes() - before;
         return made;
     });
 }
@@ -223,6 +227,55 @@ void NcclCommunicator::make_channels() {
     }
 }
 
+void NcclCommunicator::open_ring() {
+    if (size() == 1 || !channels_.empty()) return;
+    if (!group_->options().peer_copies) return open_channels();
+    group_->gpu()->run_unless_ending([this] {
+        PeerMemory::Opened opened = PeerMemory::open(*host_);
+        peers_ = std::move(opened.memory);
+        peers_ ? make_peer_lanes() : make_channels();
+        if (group_->members()[rank()] != 0) return;
+        if (peers_)
+            spdlog::info("the exchanges of {} are copies to the memory of the next rank's GPU", name());
+        else
+            spdlog::warn("the exchanges of {} go through NCCL in spite of comm.peer_copies: {}", name(),
+                         opened.why_not);
+    });
+}
+
+void NcclCommunicator::make_peer_lanes() {
+    const auto make = [this](int from, int to) {
+        const std::vector<int> members = {group_->members()[from], group_->members()[to]};
+        const auto lane = std::make_shared<watch::Lane>(group_->gpu()->open_queue(name(), members),
+                                                        [peers = peers_] { peers->end_waits(); });
+        group_->gpu()->add(lane);
+        return lane;
+    };
+    const int next = (rank() + 1) % size(), previous = (rank() + size() - 1) % size();
+    channels_[{next, Direction::Out}] = make(rank(), next);
+    channels_[{previous, Direction::In}] = make(previous, rank());
+}
+
+void NcclCommunicator::close_peers() {
+    if (!peers_) return;
+    try {
+        for (const auto& [neighbour, lane] : channels_) lane->stream.synchronize();
+        peers_->close();
+    } catch (const Error& error) {
+        spdlog::error("{}", error.what());
+    }
+}
+
+at::Tensor NcclCommunicator::make_ring_tensor(at::IntArrayRef shape, const at::TensorOptions& options) {
+    if (!peers_) return Communicator::make_ring_tensor(shape, options);
+    return group_->gpu()->run_unless_ending([&] {
+        const int64_t before = peers_->num_bytes();
+        at::Tensor made = peers_->make(shape, options);
+        group_->gpu()->made.ring_bytes += peers_->num_bytes() - before;
+        return made;
+    });
+}
+
 const std::shared_ptr<watch::Lane>& NcclCommunicator::lane_of(const Op& op) {
     if (!is_message(op)) return collective_lane(is_reduction(op));
     const auto found = channels_.find({op.peer, op.kind == OpKind::Send ? Direction::Out : Direction::In});
@@ -242,7 +295,33 @@ std::vector<NcclCommunicator::LaneOps> NcclCommunicator::by_lane(std::span<const
     return lanes;
 }
 
-/// Launches the operations of all lanes as one NCCL group. Returns the events that mark their ends.
+/// Puts the operations of lanes with an NCCL communicator on their streams as one NCCL group.
+void NcclCommunicator::start_all(const std::vector<LaneOps>& lanes) const {
+    nccl::launch_together([&] {
+        for (const auto& [lane, ops] : lanes) {
+            if (!lane->communicator) continue;
+            for (const Op* op : ops)
+                start(*op, *lane, is_message(*op) ? 1 - lane->communicator->rank() : op->peer);
+        }
+    });
+    if (std::ranges::any_of(lanes, [](const LaneOps& one) { return !one.lane->communicator; }))
+        start_copies(lanes);
+}
+
+void NcclCommunicator::start_copies(const std::vector<LaneOps>& lanes) const {
+    const LaneOps *out = nullptr, *in = nullptr;
+    for (const LaneOps& one : lanes) {
+        if (one.lane->communicator) continue;
+        (one.ops[0]->kind == OpKind::Send ? out : in) = &one;
+    }
+    ARGOSY_CHECK(out && in && out->ops.size() == 1 && in->ops.size() == 1,
+                 "an exchange along the ring of {} is one send and one receive", name());
+    if (current_stream().is_captured())
+        throw RunError("internal error: copies to the GPUs of {} while a graph is recorded", name());
+    peers_->exchange(*out->ops[0], out->lane->stream, in->lane->stream);
+}
+
+/// Launches the operations of all lanes. Returns the events that mark their ends.
 std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<LaneOps>& lanes) const {
     watch::GpuState& gpu = *group_->gpu();
     const cuda::StreamView compute = current_stream();
@@ -265,12 +344,7 @@ std::vector<cuda::PooledEvent> NcclCommunicator::launch(const std::vector<LaneOp
         lane->queue->begin(std::move(work), flight);
         begins.push_back(gpu.marks.mark(lane->stream));
     }
-    nccl::launch_together([&] {
-        for (const auto& [lane, ops] : lanes) {
-            for (const Op* op : ops)
-                start(*op, *lane, is_message(*op) ? 1 - lane->communicator.rank() : op->peer);
-        }
-    });
+    start_all(lanes);
     for (size_t i = 0; i < lanes.size(); ++i) {
         const watch::Lane& lane = *lanes[i].lane;
         if (graph != 0) gpu.recorded(lane, graph);

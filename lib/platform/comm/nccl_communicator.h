@@ -3,7 +3,8 @@
 // Streams. A lane is a stream with an NCCL communicator (watch/gpu_state.h). A group's reductions use one
 // lane and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does
 // not queue behind a reduction. Sends and receives use one lane for each neighbour and direction, because a
-// message that waits for a peer must not delay anything else. submit() orders the operations after the work
+// message that waits for a peer must not delay anything else. Messages along a ring may be copies to the next
+// rank's memory in place of NCCL's (comm/peer_memory.h), on lanes of their own. submit() orders the operations after the work
 // on LibTorch's current stream; wait() orders later work on the current stream after the operations.
 // submit() and wait() do not block the host. Work on the current stream therefore sees the operations in the
 // program's order, as if there were no other stream. Memory follows the same order: a Pending keeps its
@@ -33,6 +34,7 @@
 
 #include "comm/communicator.h"
 #include "comm/group.h"
+#include "comm/peer_memory.h"
 #include "comm/registered_memory.h"
 #include "cuda/stream_times.h"
 #include "watch/gpu_state.h"
@@ -50,11 +52,13 @@ class NcclCommunicator : public GroupCommunicator {
 
     Connections connections() const override {
         const watch::GpuState::Made& made = group_->gpu()->made;
-        return {made.number, made.bytes, made.registered_bytes, made.refused_bytes};
+        return {made.number, made.bytes, made.registered_bytes, made.refused_bytes, made.ring_bytes};
     }
     int channels_under_way() const override { return group_->gpu()->channels_under_way; }
     void open_collectives(Collectives kinds) override;
     void open_channels() override;
+    void open_ring() override;
+    at::Tensor make_ring_tensor(at::IntArrayRef shape, const at::TensorOptions& options) override;
     at::Tensor make_tensor(Collectives kind, at::IntArrayRef shape,
                            const at::TensorOptions& options) override;
 
@@ -83,11 +87,16 @@ class NcclCommunicator : public GroupCommunicator {
     const std::shared_ptr<watch::Lane>& collective_lane(bool reduces);
     /// COLLECTIVE.
     void make_channels();
+    /// COLLECTIVE.
+    void make_peer_lanes();
+    void close_peers();
     /// COLLECTIVE: all-gathers `own`, in the order of ranks.
     std::vector<nccl::UniqueId> ids_of_all(std::span<const nccl::UniqueId> own) const;
     std::shared_ptr<watch::Lane> make_lane(const nccl::UniqueId& id, std::vector<int> members, int rank,
                                            int max_channels, bool copy_engines = false) const;
     std::vector<cuda::PooledEvent> launch(const std::vector<LaneOps>& lanes) const;
+    void start_all(const std::vector<LaneOps>& lanes) const;
+    void start_copies(const std::vector<LaneOps>& lanes) const;
     void collect_exposed() const;
 
     std::unique_ptr<Communicator> host_;
@@ -96,6 +105,7 @@ class NcclCommunicator : public GroupCommunicator {
     std::shared_ptr<RegisteredSegments> registered_for_reductions_, registered_for_others_;
     std::shared_ptr<watch::LaunchQueue> graph_calls_;  // calls that launch graphs; null before the first
     std::map<std::pair<int, Direction>, std::shared_ptr<watch::Lane>> channels_;  // by neighbour
+    std::shared_ptr<PeerMemory> peers_;  // null unless the messages of channels_ are copies
 };
 
 }  // namespace argosy::comm

@@ -19,6 +19,20 @@ class RecordedWait : public Completion {
     int64_t launch_;
 };
 
+/// The size of a pool. Tensors without data have addresses that nobody reads.
+class RecordedPool : public TensorPool {
+  public:
+    explicit RecordedPool(Recording& recording) : recording_(recording) {}
+
+  private:
+    std::byte* add_segment(int64_t num_bytes) override {
+        recording_.ring_bytes += num_bytes;
+        return reinterpret_cast<std::byte*>(next_ += static_cast<uintptr_t>(num_bytes));
+    }
+    Recording& recording_;
+    uintptr_t next_ = 0;
+};
+
 MovedBytes parts_of(const Op& op, int rank) {
     if (op.kind != OpKind::AllToAll) return {};
     const int64_t width = size_bytes(element_type(op));
@@ -132,6 +146,16 @@ void RecordingCommunicator::open_collectives(Collectives kinds) {
 void RecordingCommunicator::open_channels() {
     const int num_neighbours = size_ == 2 ? 1 : 2;
     open(has_channels_, {.messages_out = num_neighbours, .messages_in = num_neighbours});
+}
+
+void RecordingCommunicator::open_ring() {
+    if (size_ == 1 || ring_) return;
+    if (!recording_.copies_along_ring || !recording_.copies_along_ring(world_ranks_)) return open_channels();
+    ring_ = std::make_shared<RecordedPool>(recording_);
+}
+
+at::Tensor RecordingCommunicator::make_ring_tensor(at::IntArrayRef shape, const at::TensorOptions& options) {
+    return ring_ ? ring_->make(shape, options) : Communicator::make_ring_tensor(shape, options);
 }
 
 Pending RecordingCommunicator::submit(std::span<const Op> ops) {

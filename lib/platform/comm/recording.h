@@ -15,6 +15,7 @@
 
 #include "base/element_type.h"
 #include "comm/communicator.h"
+#include "comm/tensor_pool.h"
 
 namespace argosy::comm {
 
@@ -88,6 +89,12 @@ class Recording {
     const RecordedConnections& connections() const { return connections_; }
     void add(const RecordedConnections& made);
 
+    /// Whether ranks of the world exchange by copies along their ring (Communicator::open_ring()); without
+    /// this function none do.
+    std::function<bool(const std::vector<int>& world_ranks)> copies_along_ring = nullptr;
+    /// The memory of the pools for that. It is none of the tensors' memory.
+    int64_t ring_bytes = 0;
+
   private:
     Observer observer_;
     int64_t num_launches_ = 0;
@@ -112,6 +119,8 @@ class RecordingCommunicator : public Communicator {
     std::unique_ptr<Communicator> subgroup(std::span<const int> ranks, std::string name) const override;
     void open_collectives(Collectives kinds) override;
     void open_channels() override;
+    void open_ring() override;
+    at::Tensor make_ring_tensor(at::IntArrayRef shape, const at::TensorOptions& options) override;
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override;
     void wait_for_gpu() override {}
@@ -122,6 +131,7 @@ class RecordingCommunicator : public Communicator {
     int rank_, size_;
     bool has_reductions_ = false, has_others_ = false, has_channels_ = false;
     std::vector<int> world_ranks_;
+    std::shared_ptr<TensorPool> ring_;  // null unless the exchanges along the ring are copies
     Recording& recording_;
 };
 

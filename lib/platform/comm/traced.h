@@ -28,6 +28,10 @@ class TracedCommunicator : public Communicator {
     }
     void open_collectives(Collectives kinds) override { inner_->open_collectives(kinds); }
     void open_channels() override { inner_->open_channels(); }
+    void open_ring() override { inner_->open_ring(); }
+    at::Tensor make_ring_tensor(at::IntArrayRef shape, const at::TensorOptions& options) override {
+        return inner_->make_ring_tensor(shape, options);
+    }
     using Communicator::submit;
     Pending submit(std::span<const Op> ops) override { return noted(&Communicator::submit, ops); }
     Pending submit_on_host(std::span<const Op> ops) override {

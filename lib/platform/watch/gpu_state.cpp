@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/error.h"
 
 namespace argosy::watch {
 namespace {
@@ -86,13 +87,28 @@ void GpuState::wait_for_root_cause() const {
 
 void Lane::require_health() {
     const std::lock_guard lock(mutex_);
-    if (!aborted_) communicator.require_health();
+    if (!aborted_ && communicator) communicator->require_health();
 }
 
 std::future<void> Lane::abort() {
     const std::lock_guard lock(mutex_);
-    aborted_ = true;
-    return communicator.abort();
+    const bool is_first = !std::exchange(aborted_, true);
+    if (communicator) return communicator->abort();
+    std::promise<void> done;
+    std::future<void> future = done.get_future();
+    if (is_first) {
+        // CUDA may not answer, so it is asked on a thread of its own.
+        std::thread([end_waits = end_waits_, done = std::move(done)]() mutable {
+            try {
+                end_waits();
+            } catch (const Error&) {  // the process ends anyway
+            }
+            done.set_value();
+        }).detach();
+    } else {
+        done.set_value();
+    }
+    return future;
 }
 
 void abort_all(const std::vector<std::shared_ptr<Lane>>& lanes) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
@@ -20,7 +21,7 @@
 namespace argosy::watch {
 
 /// A lane is one ordered channel between the GPUs of ranks: an NCCL communicator, the stream of all its
-/// operations, and the LaunchQueue that the watchdog reads.
+/// operations, and the LaunchQueue that the watchdog reads. A lane of copies between GPUs has no communicator.
 class Lane {
   public:
     /// Makes the communicator on this thread's device. COLLECTIVE over all ranks that have the id; waits for
@@ -30,15 +31,22 @@ class Lane {
          std::shared_ptr<LaunchQueue> its_queue)
         : copy_engines(uses_copy_engines),
           channels(max_channels),
-          communicator(id, size, rank, max_channels, uses_copy_engines),
+          communicator(std::in_place, id, size, rank, max_channels, uses_copy_engines),
           queue(std::move(its_queue)) {}
+    /// A lane of copies. `end_waits` ends the waits of its stream.
+    Lane(std::shared_ptr<LaunchQueue> its_queue, std::function<void()> end_waits)
+        : copy_engines(true),
+          channels(0),
+          queue(std::move(its_queue)),
+          end_waits_(std::move(end_waits)) {}
 
     /// Throws RunError if an earlier operation has failed, unless the lane is aborted. Any thread may call
     /// this.
     void require_health();
 
     /// Aborts the operations under way: without this, they wait for ever if a peer is gone. Does not wait;
-    /// see nccl::Comm::abort(). Only the first call has an effect. Any thread may call this.
+    /// see nccl::Comm::abort(). Only the first call has an effect. Any thread may call this. Of copies it ends
+    /// the waits.
     std::future<void> abort();
 
     const bool copy_engines;
@@ -46,10 +54,11 @@ class Lane {
     int channels;  // that an operation takes, by their limit; 0 with registered memory and copy engines
     int num_submissions = 0;                          // not waited for
     const cuda::Stream stream{cuda::Priority::High};  // normal priority would queue behind a matmul's blocks
-    nccl::Comm communicator;
+    std::optional<nccl::Comm> communicator;
     const std::shared_ptr<LaunchQueue> queue;
 
   private:
+    std::function<void()> end_waits_;  // of copies
     std::mutex mutex_;
     bool aborted_ = false;
 };
@@ -67,11 +76,12 @@ class GpuState {
     /// Lets the watchdog read the lane. REQUIRES: this thread records no graph.
     void add(const std::shared_ptr<Lane>& lane);
 
-    /// The number of lanes that were made, the GPU memory that was taken meanwhile, and the memory for
-    /// transfers that NCCL has registered, or left alone (nccl::RegisteredMemory).
+    /// The number of NCCL communicators that were made, the GPU memory that was taken meanwhile, the memory for
+    /// transfers that NCCL has registered, or left alone (nccl::RegisteredMemory), and the pools that
+    /// neighbours map.
     struct Made {
         int number = 0;
-        int64_t bytes = 0, registered_bytes = 0, refused_bytes = 0;
+        int64_t bytes = 0, registered_bytes = 0, refused_bytes = 0, ring_bytes = 0;
     };
     // Only the thread that works on the GPU uses these two.
     Made made;

@@ -128,12 +128,13 @@ double Machine::seconds(const ops::Work& work) const {
     return std::max(in_memory, work.flops * slowest_of_ranks / speed) + launch_seconds;
 }
 
+int Machine::num_nodes(const std::vector<int>& world_ranks) const {
+    std::set<int> nodes;
+    for (const int rank : world_ranks) nodes.insert(rank / ranks_per_node);
+    return static_cast<int>(nodes.size());
+}
+
 double Machine::seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const {
-    const auto num_nodes = [&](const std::vector<int>& ranks) {
-        std::set<int> nodes;
-        for (const int rank : ranks) nodes.insert(rank / ranks_per_node);
-        return static_cast<int>(nodes.size());
-    };
     const int num_nodes_of_group = num_nodes(world_ranks);
     double in_node_seconds = 0, between_seconds = 0, latency = 0;
     for (const comm::RecordedOp& op : launch) {

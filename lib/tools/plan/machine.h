@@ -74,6 +74,7 @@ struct Machine {
     int multiprocessors = 0;      // of a GPU
     /// Of an NCCL communicator (nccl::Comm): each holds a multiprocessor during a collective, and memory.
     int collective_channels = 0, message_channels = 0;
+    bool peer_copies = false;  // exchanges along a ring within a node need none (comm/peer_memory.h)
     std::string calibration = {};  // of a GPU: where product_share comes from
     std::string compared = {};     // of a GPU: how far plans of its kind were from published runs
     /// The sizes of products and attention whose speed was measured.
@@ -88,6 +89,8 @@ struct Machine {
     double seconds(const ops::Work& work) const;
     /// The time of operations that a rank of the group `world_ranks` launches together.
     double seconds(std::span<const comm::RecordedOp> launch, const std::vector<int>& world_ranks) const;
+    /// The number of nodes on which ranks of the world are.
+    int num_nodes(const std::vector<int>& world_ranks) const;
     /// The share of the multiprocessors that a collective under way holds.
     double held_by_collective() const;
     /// The memory that NCCL takes for a rank's communicators.

@@ -190,7 +190,7 @@ Plan rough_plan(const config::JobConfig& config, int num_ranks, const Machine& m
 
 const RankPlan& Plan::fullest() const {
     return *std::ranges::max_element(ranks, {}, [](const RankPlan& rank) {
-        return rank.trace.peak.bytes + rank.trace.shared_bytes + rank.trace.connection_bytes;
+        return rank.trace.peak.bytes + rank.trace.shared_bytes + rank.trace.beside_bytes();
     });
 }
 
@@ -199,8 +199,7 @@ const RankPlan& Plan::slowest() const {
 }
 
 int64_t Plan::room_bytes() const {
-    return std::max<int64_t>(machine.memory_bytes - machine.reserved_bytes - fullest().trace.connection_bytes,
-                             0);
+    return std::max<int64_t>(machine.memory_bytes - machine.reserved_bytes - fullest().trace.beside_bytes(), 0);
 }
 
 bool Plan::fits() const { return machine.memory_bytes == 0 || peak_bytes() <= room_bytes(); }
@@ -221,6 +220,7 @@ Machine choose_machine(const config::JobConfig& config, const config::PlanReques
         };
         limit(gpu.collective_channels, config.comm.collective_channels);
         limit(gpu.message_channels, config.comm.message_channels);
+        gpu.peer_copies = config.comm.peer_copies;
         return gpu;
     };
     Machine machine = find();

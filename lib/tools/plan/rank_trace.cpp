@@ -140,6 +140,10 @@ class Tracer {
         const ops::PlannedGpu gpu(machine_.capability);
         comm::Recording recording({.launched = [this](const auto& launch) { add_launch(launch); },
                                    .waited = [this](int64_t number) { add_wait(number); }});
+        if (machine_.peer_copies)
+            recording.copies_along_ring = [this](const std::vector<int>& ranks) {
+                return machine_.num_nodes(ranks) == 1;
+            };
         const ops::WorkObserver work([this](const ops::Work& each) { add_work(each); });
         before_bytes_ = memory_.peak_bytes = memory_.current_bytes;
         train::DryRank dry(options_, shape_, trace_.rank, recording);
@@ -156,6 +160,7 @@ class Tracer {
         trace_.moved = recording.bytes_by_group();
         trace_.connections = recording.connections();
         trace_.connection_bytes = machine_.bytes_of(trace_.connections);
+        trace_.ring_bytes = recording.ring_bytes;
         trace_.shared_bytes = shared_.bytes();
         trace_.mapped_shared_bytes = shared_.mapped_bytes();
         return std::move(trace_);

@@ -87,6 +87,9 @@ struct RankTrace {
     int64_t shared_bytes = 0, mapped_shared_bytes = 0;
     comm::RecordedConnections connections = {};
     int64_t connection_bytes = 0;  // that NCCL takes of a GPU for them
+    int64_t ring_bytes = 0;        // of the pools for exchanges along a ring by copies
+    /// Memory of a GPU that is no tensor's.
+    int64_t beside_bytes() const { return connection_bytes + ring_bytes; }
     std::vector<Event> events;
     std::vector<Launch> launches;
 };

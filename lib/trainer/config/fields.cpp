@@ -373,7 +373,9 @@ std::vector<Section> make_schema() {
                  key("products_leave_channels", &Comm::products_leave_channels, any(),
                      "Choose products for the SMs that channels under way leave (untried)."),
                  key("registered_memory", &Comm::registered_memory, any(),
-                     "Gather with copy engines and add in switches, in memory registered with NCCL 2.28 (untried).")}),
+                     "Gather with copy engines and add in switches, in memory registered with NCCL 2.28 (untried)."),
+                 key("peer_copies", &Comm::peer_copies, any(),
+                     "Async tensor parallelism on a node exchanges by copy engines, not NCCL; no graphs (untried).")}),
         section(
             "debug", &JobConfig::debug, "repeatable runs, finding faults",
             {key("seed", &Debug::seed, at_least(0),

@@ -250,7 +250,7 @@ struct Comm {
     int64_t shared_memory_mib = 64;
     GpuPathChoice gpu_path = GpuPathChoice::Auto;
     int collective_channels = 0, message_channels = 0;  // of each NCCL communicator; 0: NCCL chooses
-    bool products_leave_channels = false, registered_memory = false;
+    bool products_leave_channels = false, registered_memory = false, peer_copies = false;
     bool operator==(const Comm&) const = default;
 };
 

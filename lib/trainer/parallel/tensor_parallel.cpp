@@ -2,11 +2,11 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -40,12 +40,15 @@ bool has_scales_of_rows(const ops::Operand& x) {
     return x.scaled() && (x.scale.scalar_type() == at::ScalarType::Float8_e8m0fnu || x.scaled_by_rows);
 }
 
-/// The rows of all ranks, not yet there.
-ops::Operand empty_rows(const comm::Communicator& group, const ops::Operand& x) {
-    const auto empty = [&](const at::Tensor& part) {
-        return at::empty({part.size(0) * group.size(), part.size(1)}, part.options());
-    };
-    return {empty(x.values), has_scales_of_rows(x) ? empty(x.scale) : x.scale, x.type};
+/// The shape of a rank's rows `own`, with those of all ranks.
+std::array<int64_t, 2> shape_of_all(const comm::Communicator& group, const at::Tensor& own) {
+    return {own.size(0) * group.size(), own.size(1)};
+}
+
+/// The rows of all ranks, not yet there: those of `values`, which has no values, and of scales.
+ops::Operand empty_rows(const comm::Communicator& group, const ops::Operand& x, at::Tensor values) {
+    if (!has_scales_of_rows(x)) return {std::move(values), x.scale, x.type};
+    return {std::move(values), at::empty(shape_of_all(group, x.scale), x.scale.options()), x.type};
 }
 
 Op gather_op(const at::Tensor& all, const at::Tensor& own, const char* work) {
@@ -120,7 +123,8 @@ ops::Operand TensorParallelAxis::gather(const ops::Operand& x, const char* work)
 
 std::unique_ptr<model::ComingRows> TensorParallelAxis::start_gather(const ops::Operand& x,
                                                                     const char* work) const {
-    const ops::Operand all = empty_rows(group_, x);
+    const ops::Operand all =
+        empty_rows(group_, x, at::empty(shape_of_all(group_, x.values), x.values.options()));
     std::vector<Op> ops = {gather_op(all.values, x.values, work)};
     if (has_scales_of_rows(x)) ops.push_back(gather_op(all.scale, x.scale, work));
     return std::make_unique<PendingRows>(group_, ops,
@@ -170,7 +174,7 @@ void TensorParallelAxis::max_of_parts(at::Tensor& values) const { take_max(parts
 OverlappedTensorAxis::OverlappedTensorAxis(comm::Communicator& group, comm::Communicator& parts,
                                            int64_t num_tokens, int64_t block_tokens)
     : TensorParallelAxis(group, parts, num_tokens), block_tokens_(block_tokens) {
-    group_.open_channels();
+    group_.open_ring();
 }
 
 at::Tensor OverlappedTensorAxis::column(const ops::Operand& x, const ops::Stack& weight,
@@ -237,7 +241,8 @@ std::vector<Range> OverlappedTensorAxis::pieces(int64_t num_rows) const {
 }
 
 ops::Operand OverlappedTensorAxis::gather_and(Use use, const ops::Operand& x, const char* work) const {
-    ops::Operand all = empty_rows(group_, x);
+    ops::Operand all = empty_rows(
+        group_, x, group_.make_ring_tensor(shape_of_all(group_, x.values), x.values.options()));
     if (has_scales_of_rows(x)) group_.run(gather_op(all.scale, x.scale, kScale));
     const int64_t num_rows = x.values.size(0);
     const auto rows_of = [&](int rank) {
@@ -248,7 +253,8 @@ ops::Operand OverlappedTensorAxis::gather_and(Use use, const ops::Operand& x, co
         const int rank = rank_before(turn);
         comm::Pending next;
         if (turn + 1 < group_.size())
-            next = exchange(rows_of(rank), rows_of(rank_before(turn + 1)), {work, OpKind::AllGather});
+            next = exchange(rows_of(rank), /*there=*/rows_of(rank), rows_of(rank_before(turn + 1)),
+                            {work, OpKind::AllGather});
         use(all, tokens_of(rank));
         next.wait();
     }
@@ -261,8 +267,8 @@ at::Tensor OverlappedTensorAxis::reduce_rows_of(Make make, const char* work) con
         at::Tensor received;
         comm::Pending exchanged;
         if (turn > 0) {
-            received = at::empty_like(sum);
-            exchanged = exchange(sum, received, {work, OpKind::ReduceScatter});
+            received = group_.make_ring_tensor(sum.sizes(), sum.options());
+            exchanged = exchange(sum, /*there=*/received, received, {work, OpKind::ReduceScatter});
         }
         at::Tensor product =
             padded(make(tokens_of(rank_before(turn + 1))), /*dim=*/0, largest_share(num_tokens_));
@@ -276,11 +282,11 @@ int OverlappedTensorAxis::rank_before(int distance) const {
     return (group_.rank() + 2 * group_.size() - distance) % group_.size();
 }
 
-comm::Pending OverlappedTensorAxis::exchange(const at::Tensor& out, const at::Tensor& in,
-                                             const comm::Purpose& purpose) const {
+comm::Pending OverlappedTensorAxis::exchange(const at::Tensor& out, const at::Tensor& there,
+                                             const at::Tensor& in, const comm::Purpose& purpose) const {
     const int size = group_.size(), rank = group_.rank();
     const Op ops[] = {
-        {.kind = OpKind::Send, .in = out, .peer = (rank + 1) % size, .purpose = purpose},
+        {.kind = OpKind::Send, .out = there, .in = out, .peer = (rank + 1) % size, .purpose = purpose},
         {.kind = OpKind::Receive, .out = in, .peer = (rank + size - 1) % size, .purpose = purpose}};
     return group_.submit(ops);
 }

@@ -15,6 +15,8 @@ using config::Switch;
 
 constexpr const char* kNoneOfExperts =
     "the model has experts: the host may read how many tokens each of them has, which a graph cannot record";
+constexpr const char* kNoneOfPeerCopies =
+    "comm.peer_copies numbers the exchanges of async tensor parallelism, and a graph would repeat its numbers";
 
 /// Whether anything else than graphs themselves keeps a run from recording them.
 bool may_have_graphs(const config::JobConfig& config) {
@@ -34,22 +36,32 @@ std::string setting_with_messages(const config::Parallelism& parallelism) {
     return "";
 }
 
+/// Why no graph can record forward and backward; null if one can.
+const char* obstacle(const config::JobConfig& config, const GraphFacts& facts) {
+    if (facts.has_experts) return kNoneOfExperts;
+    const config::Parallelism& parallelism = config.parallelism;
+    const bool exchanges = parallelism.tensor_parallel_degree > 1 &&
+                           parallelism.enable_async_tensor_parallel == Switch::On;
+    return config.comm.peer_copies && exchanges ? kNoneOfPeerCopies : nullptr;
+}
+
 }  // namespace
 
 bool uses_graphs(const config::JobConfig& config, const GraphFacts& facts) {
     if (!may_have_graphs(config)) return false;
+    const char* const why_none = obstacle(config, facts);
     if (config.compile.graphs == Switch::On) {
-        if (!facts.has_experts) return true;
-        throw UserError("compile.graphs = true: {}; set compile.graphs = auto or false", kNoneOfExperts);
+        if (!why_none) return true;
+        throw UserError("compile.graphs = true: {}; set compile.graphs = auto or false", why_none);
     }
     const bool were_tried = config.parallelism.pipeline_parallel_degree == 1 && !facts.several_nodes;
-    return were_tried && !facts.has_experts;
+    return were_tried && !why_none;
 }
 
 GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts) {
     if (!may_have_graphs(config)) return {};
     const bool on = uses_graphs(config, facts);
-    if (facts.has_experts) return {.why_off = kNoneOfExperts};
+    if (const char* const why_none = obstacle(config, facts)) return {.why_off = why_none};
     const std::string setting = setting_with_messages(config.parallelism);
     const bool hangs =
         !setting.empty() && !nccl::runs_recorded_at_once(facts.nccl_version, facts.driver_version);

@@ -26,8 +26,8 @@ struct GraphChoice {
 };
 
 /// Whether a run on GPUs records forward and backward as graphs, if those would not hang. "auto" is off with
-/// a pipeline or on several nodes, where graphs were not tried, and with experts, of which graphs cannot be
-/// recorded. With experts, "true" throws UserError.
+/// a pipeline or on several nodes, where graphs were not tried, and with experts or comm.peer_copies, of
+/// which graphs cannot be recorded. With these two, "true" throws UserError.
 bool uses_graphs(const config::JobConfig& config, const GraphFacts& facts = {});
 
 /// The same where messages in graphs may hang: there "auto" is off, and "true" throws UserError.

@@ -167,7 +167,8 @@ comm::GroupOptions group_options(const config::Comm& comm, const Environment& en
                                                                      : comm::GpuPath::Auto,
             .collective_channels = comm.collective_channels,
             .message_channels = comm.message_channels,
-            .registered_memory = comm.registered_memory};
+            .registered_memory = comm.registered_memory,
+            .peer_copies = comm.peer_copies};
 }
 
 layout::MeshRequest mesh_request(const config::JobConfig& config) {

@@ -125,6 +125,9 @@ void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
     if (is_one(layout::Axis::Tensor))
         idle("parallelism", {"enable_async_tensor_parallel", "disable_loss_parallel"},
              "parallelism.tensor_parallel_degree is 1");
+    if (is_one(layout::Axis::Tensor) ||
+        config.parallelism.enable_async_tensor_parallel == config::Switch::Off || !computes_on_gpu())
+        idle("comm", {"peer_copies"}, "no async tensor parallelism between GPUs");
     if (is_one(layout::Axis::Context))
         idle("parallelism", {"context_parallel_rotate_method", "context_parallel_load_balancer"},
              "parallelism.context_parallel_degree is 1");

@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
+#include "cuda/peer_memory.h"
 #include "cuda/stream.h"
 
 namespace argosy::cuda {
@@ -35,6 +36,14 @@ void set_to_zero(std::byte*, size_t, const StreamView&) { absent(); }
 void copy_to_device(std::byte*, std::span<const std::byte>, const StreamView&) { absent(); }
 void copy_to_host(std::span<std::byte>, const std::byte*, const StreamView&) { absent(); }
 void copy_on_device(std::byte*, const std::byte*, size_t, const StreamView&) { absent(); }
+
+MemoryHandle handle_of(const DeviceMemory& /*memory*/) { absent(); }
+MappedMemory::MappedMemory(const MemoryHandle& /*handle*/) { absent(); }
+void MappedMemory::Close::operator()(std::byte* /*data*/) const {}
+PeerAccess peer_access(const std::string& /*pci_bus_id*/) { return PeerAccess::Hidden; }
+bool has_stream_values() { return false; }
+void write_value(std::byte*, uint32_t, const StreamView&) { absent(); }
+void await_value(const std::byte*, uint32_t, const StreamView&) { absent(); }
 
 Stream::Stream(Priority /*priority*/) { absent(); }
 bool Stream::done() const { absent(); }
