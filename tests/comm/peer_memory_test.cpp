@@ -18,6 +18,7 @@
 #include "base/clock.h"
 #include "comm/backends.h"
 #include "comm/numbers.h"
+#include "cuda/stream.h"
 #include "expect_error.h"
 #include "gpu/device.h"
 #include "support/fake_gpus.h"
@@ -182,6 +183,25 @@ TEST_F(PeerCopies, GoNowhereElseThanThePool) {
     EXPECT_ERROR(exchange(out, other, in), RunError, "memory outside of its pool");
 }
 
+TEST_F(PeerCopies, EndTheWaitsForARankThatIsGone) {
+    const auto host = all_ranks(Backend::Mpi, "ring", {.timeout_seconds = kTimeoutSeconds});
+    cuda::set_device(rank_);
+    const std::shared_ptr<PeerMemory> memory = PeerMemory::open(*host).memory;
+    ASSERT_NE(memory, nullptr);
+    const at::Tensor in = memory->make({kMessage}, at::kFloat), mine = of(rank_, 0);
+    const cuda::Stream out_stream, in_stream;
+    if (rank_ != 0) {
+        memory->exchange({.kind = OpKind::Send, .out = in, .in = mine, .peer = next_}, out_stream, in_stream);
+        for (int i = 0; i < 100; ++i) out_stream.done();
+        if (previous_ == 0) {
+            EXPECT_FALSE(in_stream.done());
+        }
+        memory->end_waits();
+        out_stream.synchronize();
+        in_stream.synchronize();
+    }
+}
+
 class WithoutPeerCopies : public PeerCopies {
   protected:
     /// The exchange works as ever.
@@ -203,8 +223,9 @@ TEST_F(WithoutPeerCopies, ExchangesOfHiddenGpusGoThroughNccl) {
     fake_gpus().first_device = rank_;
     cuda::set_device(0);
     mpi::Comm world = mpi::Comm::world();
-    group_ = make_communicator(std::move(world), "ring",
-                               {.timeout_seconds = kTimeoutSeconds, .gpu_path = GpuPath::Nccl, .peer_copies = true});
+    group_ = make_communicator(
+        std::move(world), "ring",
+        {.timeout_seconds = kTimeoutSeconds, .gpu_path = GpuPath::Nccl, .peer_copies = true});
     group_->open_ring();
     EXPECT_FALSE(copies());
 }
@@ -236,7 +257,6 @@ TEST(PeerObstacles, AreNamed) {
     for (PeerFacts* const facts : {&own, &neighbour}) {
         std::strcpy(facts->node, "a");
         std::strcpy(facts->namespaces, "ipc:[1] pid:[2]");
-        facts->has_stream_values = true;
     }
     cuda::describe_device(1).pci_bus_id.copy(neighbour.pci_bus_id, sizeof(neighbour.pci_bus_id) - 1);
     EXPECT_EQ(obstacle_between(own, neighbour), "");
@@ -252,8 +272,6 @@ TEST(PeerObstacles, AreNamed) {
     changed = neighbour;
     std::strcpy(changed.namespaces, "ipc:[3] pid:[2]");
     EXPECT_NE(obstacle_between(own, changed).find("containers"), std::string::npos);
-    own.has_stream_values = false;
-    EXPECT_NE(obstacle_between(own, neighbour).find("no operations"), std::string::npos);
 }
 
 }  // namespace

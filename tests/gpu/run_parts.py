@@ -90,7 +90,7 @@ GROUPS = {
     "training": ("train.losses", "train.types", "train.bits", "train.rest", "eval", "curves", "memcheck"),
     "times": tuple(TIMES),
     "large": ("throughput.7B", "float8", "racecheck", "grouped", "held", "nccl", "ranks.bandwidth", "ranks.nccl", "ranks.bits",
-              "ranks.experts"),
+              "ranks.experts", "ranks.peers", "ranks.peer_speed"),
     "peers": ("throughput.wide", "throughput.small"),
     "rest": ("throughput.8B", "preflight", "synccheck", "initcheck"),
 }
@@ -154,6 +154,12 @@ PARTS = {
                            "registered_memory_and_products_that_leave_channels_between_ranks"),
     "ranks.experts": Part("experts divided over eight GPUs, and on each: tokens/s and losses", PRODUCT,
                           [(sys.executable, HERE / "expert_ranks.py")], 850, None, least=120, measures=True),
+    "ranks.peers": training("async tensor parallelism by copies to the memory of another rank, on one GPU or two", "Ranks",
+                            "peer_copies_change_no_bit"),
+    # Two GPUs: ranks that share one take turns on it.
+    "ranks.peer_speed": Part("exchanges along a ring through NCCL and by copies, alone and beside a product", ("peer_speed",),
+                             [(SOURCE / "jobs/mpirun.sh", 2, *nccl_rank(num_gpus()), TESTS / "peer_speed")], 120, ("--quick",),
+                             measures=True),
     # One round of the three programs takes a minute or two.
     "throughput.wide": throughput("wide", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),
     "throughput.small": throughput("small", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cuda/device.h"
 #include "cuda/memory.h"
+#include "cuda/peer_memory.h"
 #include "nccl/comm.h"
 
 namespace argosy {
@@ -23,6 +24,8 @@ TEST(Libraries, WithoutADriverThereAreNoDevices) {
     EXPECT_EQ(cuda::device_count(), 0);
     EXPECT_THROW(cuda::set_device(0), RunError);
     EXPECT_THROW(cuda::DeviceMemory(16), RunError);
+    EXPECT_THROW(cuda::write_value(nullptr, 1, cuda::StreamView(nullptr)), RunError);
+    EXPECT_EQ(cuda::peer_access("0000:3b:00.0"), cuda::PeerAccess::Hidden);
 }
 
 TEST(Libraries, ADeviceKeepsAndAddsUp) {
@@ -55,6 +58,24 @@ TEST(Libraries, AStreamWritesToPinnedMemory) {
     stream.synchronize();
     EXPECT_EQ(pinned.data()[0], std::byte{3});
     EXPECT_EQ(pinned.data()[1], seven);
+}
+
+TEST(Libraries, AStreamAwaitsWhatAnotherOneWrites) {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+    cuda::set_device(0);
+    EXPECT_EQ(cuda::peer_access(cuda::describe_device(0).pci_bus_id), cuda::PeerAccess::Reached);
+    const cuda::Stream first, second;
+    const cuda::DeviceMemory memory(cuda::kSharedPageBytes);
+    EXPECT_NE(cuda::handle_of(memory), cuda::MemoryHandle{});
+    cuda::set_to_zero(memory.data(), memory.bytes(), first);
+    first.synchronize();
+    constexpr uint32_t kBeforeWrap = ~uint32_t{0} - 1, kAfterWrap = 3;
+    cuda::write_value(memory.data(), kBeforeWrap, first);
+    first.synchronize();
+    cuda::await_value(memory.data(), kAfterWrap, second);
+    EXPECT_FALSE(second.done());
+    cuda::write_value(memory.data(), kAfterWrap + 1, first);
+    second.synchronize();
 }
 
 }  // namespace

@@ -231,6 +231,22 @@ class PlanTest(run.PretrainTest):
                 self.assertEqual(rank["communicator_bytes"], (collectives * channels[0] + messages * channels[1]) * 10 * 2**20)
                 self.assertIn(said, self.ask(*words).stdout)
 
+    def test_leaves_memory_to_the_rings_that_copy(self):
+        job = ["--gpus", 16, "--gpu", "h100", "--model.name", "llama3", "--model.flavor", "8B", "--training.seq_len", 8192,
+               "--training.local_batch_size", 1, "--compile.graphs", "false", "--parallelism.enable_async_tensor_parallel", "true",
+               "--parallelism.tensor_parallel_degree"]
+        messages, copies = (self.plan(*job, 8, "--comm.peer_copies", value)["ranks"][0] for value in ("false", "true"))
+        # gathered matrices of 8192 rows and 4096 columns in bf16 have 64 MiB
+        self.assertGreaterEqual(copies["ring_bytes"], 64 * 2**20)
+        self.assertEqual(messages["ring_bytes"], 0)
+        self.assertLess(copies["memory"]["peak_bytes"], messages["memory"]["peak_bytes"])
+        self.assertEqual(messages["communicators"] - copies["communicators"], 4)
+        self.assertEqual(messages["seconds"], copies["seconds"])
+        self.assertEqual(messages["moved_bytes"], copies["moved_bytes"])
+        copied = [*job[:-1], "--comm.peer_copies", "true", job[-1]]
+        self.assertRegex(self.ask(*copied, 8).stdout, r"assumed beside tensors: .*, [\d.]+ GiB that neighbours write to")
+        self.assertEqual(self.plan(*copied, 16)["ranks"][0]["ring_bytes"], 0, "ranks on two nodes")
+
     def test_collectives_of_few_channels_leave_multiprocessors_to_products(self):
         job = ["--model.name", "llama3", "--model.flavor", "8B", "--gpus", 8, "--gpu", "h100"]
         many, as_many, few = (self.plan(*job, "--comm.collective_channels", limit)["ranks"][0]["seconds"]["compute"]

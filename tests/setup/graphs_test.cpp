@@ -81,6 +81,19 @@ TEST(Graphs, HaveNoExperts) {
     EXPECT_FALSE(trainer_options({}, model::preset("qwen3_moe", "debugmodel"), mesh).executor.graphs);
 }
 
+TEST(Graphs, HaveNoCopiesToPeers) {
+    JobConfig config;
+    config.comm.peer_copies = true;
+    config.parallelism.tensor_parallel_degree = 2;
+    EXPECT_TRUE(choose_graphs(config, kNew).on) << "there are no exchanges";
+    config.parallelism.enable_async_tensor_parallel = Switch::On;
+    expect_off(config, kNew, "a graph would repeat its numbers");
+    EXPECT_FALSE(uses_graphs(config));
+    config.compile.graphs = Switch::On;
+    EXPECT_ERROR(choose_graphs(config, kNew), UserError, "compile.graphs = true", "comm.peer_copies",
+                 "set compile.graphs = auto or false");
+}
+
 TEST(Graphs, WithoutAUseGiveNoReason) {
     JobConfig config = with(Switch::On, 2);
     config.compile.enable = false;

@@ -1,6 +1,6 @@
-// Memory of the stand-in for CUDA. Allocations of whole pages that CUDA shares are files in memory, which other
-// processes map, and streams write and await words of them. The program ends if such memory is freed while
-// another process maps it.
+// Memory of the stand-in for CUDA. Allocations of whole pages that CUDA shares are files in memory, which
+// other processes map, and streams write and await words of them. The program ends if such memory is freed
+// while another process maps it.
 #include "support/fake_memory.h"
 
 #include <cuda.h>
@@ -30,7 +30,7 @@ constexpr size_t kTailBytes = 4096;  // behind shared memory: how many processes
 
 struct Memory {
     size_t bytes = 0;
-    int file = -1;           // of memory that other processes may map
+    int file = -1;          // of memory that other processes may map
     bool of_other = false;  // mapped here
 };
 
@@ -75,7 +75,8 @@ std::byte* allocate(size_t bytes, Memory& memory) {
         return data;
     }
     memory.file = memfd_create("fake-gpu", MFD_CLOEXEC);
-    if (memory.file < 0 || ftruncate(memory.file, static_cast<off_t>(bytes + kTailBytes)) != 0) return nullptr;
+    if (memory.file < 0 || ftruncate(memory.file, static_cast<off_t>(bytes + kTailBytes)) != 0)
+        return nullptr;
     return mapped(memory.file, bytes);
 }
 
@@ -108,9 +109,7 @@ CUresult await_value(CUstream stream, CUdeviceptr address, cuuint32_t value, uns
     if (!is_word(address, /*own=*/true) || flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_INVALID_VALUE;
     enqueue(
         stream, [] {},
-        [=] {
-            return static_cast<int32_t>(word_at(address).load(std::memory_order_acquire) - value) >= 0;
-        });
+        [=] { return static_cast<int32_t>(word_at(address).load(std::memory_order_acquire) - value) >= 0; });
     return CUDA_SUCCESS;
 }
 

@@ -51,8 +51,8 @@ struct Parts {
 ///   Broadcast      out of rank `peer` is copied to out on every other rank
 ///   AllToAll       out = the parts from rank 0, 1, ..., from in = the parts for rank 0, 1, ...; `parts` has
 ///                  their sizes. out and in share no memory; both are defined, and may have no elements
-///   Send           in goes to rank `peer`. Along a ring (open_ring()), out is this rank's tensor at the place
-///                  where the peer receives; it keeps its elements, unless it receives in the same submission
+///   Send           in goes to rank `peer`. Along a ring (open_ring()), out is this rank's tensor at the
+///                  place where the peer receives; a Send writes nothing to it
 ///   Receive        out comes from rank `peer`; messages between two ranks keep their order
 struct Op {
     OpKind kind;
@@ -173,10 +173,10 @@ class Communicator {
     /// size().
     virtual void open_channels() {}
 
-    /// COLLECTIVE: opens the way for exchanges along the ring of ranks: submissions of one Send to rank + 1 and
-    /// one Receive from rank - 1, modulo size(), on every rank. They go through channels (open_channels()) or,
-    /// if the group's options say so and the ranks' GPUs allow it, by copy engines (comm/peer_memory.h). A
-    /// graph cannot have the latter.
+    /// COLLECTIVE: opens the way for exchanges along the ring of ranks: submissions of one Send to rank + 1
+    /// and one Receive from rank - 1, modulo size(), on every rank. They go through channels
+    /// (open_channels()) or, if the group's options say so and the ranks' GPUs allow it, by copy engines
+    /// (comm/peer_memory.h). A graph cannot have the latter.
     virtual void open_ring() { open_channels(); }
 
     /// A tensor without values that the rank before may write along the ring. COLLECTIVE: the ranks make

@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/log.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
 
@@ -227,55 +226,6 @@ void NcclCommunicator::make_channels() {
     }
 }
 
-void NcclCommunicator::open_ring() {
-    if (size() == 1 || !channels_.empty()) return;
-    if (!group_->options().peer_copies) return open_channels();
-    group_->gpu()->run_unless_ending([this] {
-        PeerMemory::Opened opened = PeerMemory::open(*host_);
-        peers_ = std::move(opened.memory);
-        peers_ ? make_peer_lanes() : make_channels();
-        if (group_->members()[rank()] != 0) return;
-        if (peers_)
-            spdlog::info("the exchanges of {} are copies to the memory of the next rank's GPU", name());
-        else
-            spdlog::warn("the exchanges of {} go through NCCL in spite of comm.peer_copies: {}", name(),
-                         opened.why_not);
-    });
-}
-
-void NcclCommunicator::make_peer_lanes() {
-    const auto make = [this](int from, int to) {
-        const std::vector<int> members = {group_->members()[from], group_->members()[to]};
-        const auto lane = std::make_shared<watch::Lane>(group_->gpu()->open_queue(name(), members),
-                                                        [peers = peers_] { peers->end_waits(); });
-        group_->gpu()->add(lane);
-        return lane;
-    };
-    const int next = (rank() + 1) % size(), previous = (rank() + size() - 1) % size();
-    channels_[{next, Direction::Out}] = make(rank(), next);
-    channels_[{previous, Direction::In}] = make(previous, rank());
-}
-
-void NcclCommunicator::close_peers() {
-    if (!peers_) return;
-    try {
-        for (const auto& [neighbour, lane] : channels_) lane->stream.synchronize();
-        peers_->close();
-    } catch (const Error& error) {
-        spdlog::error("{}", error.what());
-    }
-}
-
-at::Tensor NcclCommunicator::make_ring_tensor(at::IntArrayRef shape, const at::TensorOptions& options) {
-    if (!peers_) return Communicator::make_ring_tensor(shape, options);
-    return group_->gpu()->run_unless_ending([&] {
-        const int64_t before = peers_->num_bytes();
-        at::Tensor made = peers_->make(shape, options);
-        group_->gpu()->made.ring_bytes += peers_->num_bytes() - before;
-        return made;
-    });
-}
-
 const std::shared_ptr<watch::Lane>& NcclCommunicator::lane_of(const Op& op) {
     if (!is_message(op)) return collective_lane(is_reduction(op));
     const auto found = channels_.find({op.peer, op.kind == OpKind::Send ? Direction::Out : Direction::In});
@@ -306,19 +256,6 @@ void NcclCommunicator::start_all(const std::vector<LaneOps>& lanes) const {
     });
     if (std::ranges::any_of(lanes, [](const LaneOps& one) { return !one.lane->communicator; }))
         start_copies(lanes);
-}
-
-void NcclCommunicator::start_copies(const std::vector<LaneOps>& lanes) const {
-    const LaneOps *out = nullptr, *in = nullptr;
-    for (const LaneOps& one : lanes) {
-        if (one.lane->communicator) continue;
-        (one.ops[0]->kind == OpKind::Send ? out : in) = &one;
-    }
-    ARGOSY_CHECK(out && in && out->ops.size() == 1 && in->ops.size() == 1,
-                 "an exchange along the ring of {} is one send and one receive", name());
-    if (current_stream().is_captured())
-        throw RunError("internal error: copies to the GPUs of {} while a graph is recorded", name());
-    peers_->exchange(*out->ops[0], out->lane->stream, in->lane->stream);
 }
 
 /// Launches the operations of all lanes. Returns the events that mark their ends.

@@ -4,13 +4,13 @@
 // lane and its other collectives another one, so that an all-gather that is submitted early (a prefetch) does
 // not queue behind a reduction. Sends and receives use one lane for each neighbour and direction, because a
 // message that waits for a peer must not delay anything else. Messages along a ring may be copies to the next
-// rank's memory in place of NCCL's (comm/peer_memory.h), on lanes of their own. submit() orders the operations after the work
-// on LibTorch's current stream; wait() orders later work on the current stream after the operations.
-// submit() and wait() do not block the host. Work on the current stream therefore sees the operations in the
-// program's order, as if there were no other stream. Memory follows the same order: a Pending keeps its
-// tensors until wait(), and an allocator that reuses memory in the order of the current stream may reuse
-// theirs from then on. No tensor is recorded with the allocator (record_stream), because that would hold the
-// memory until the allocator later queries an event.
+// rank's memory in place of NCCL's (comm/peer_memory.h), on lanes of their own. submit() orders the
+// operations after the work on LibTorch's current stream; wait() orders later work on the current stream
+// after the operations. submit() and wait() do not block the host. Work on the current stream therefore sees
+// the operations in the program's order, as if there were no other stream. Memory follows the same order: a
+// Pending keeps its tensors until wait(), and an allocator that reuses memory in the order of the current
+// stream may reuse theirs from then on. No tensor is recorded with the allocator (record_stream), because
+// that would hold the memory until the allocator later queries an event.
 //
 // Order. NCCL requires that launches of several communicators on one GPU have the same order on every rank.
 // This holds because every rank runs the same program: the collectives of all groups have one global order,

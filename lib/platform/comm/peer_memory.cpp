@@ -60,7 +60,6 @@ std::string obstacle_between(const PeerFacts& own, const PeerFacts& neighbour) {
     if (std::string(own.node) != neighbour.node) return "its ranks are on several nodes";
     if (std::string(own.namespaces) != neighbour.namespaces)
         return "its ranks are in containers with namespaces of their own for processes";
-    if (!own.has_stream_values) return "the driver has no operations by which streams wait for values";
     switch (cuda::peer_access(neighbour.pci_bus_id)) {
         case cuda::PeerAccess::Hidden:
             return "a rank does not see the GPUs of its neighbours (--gpus-per-task and CUDA_VISIBLE_DEVICES "
@@ -102,7 +101,6 @@ std::string PeerMemory::connect() {
     copy_text(own.node, node_identity());
     copy_text(own.namespaces, namespaces());
     copy_text(own.pci_bus_id, cuda::describe_device(device_).pci_bus_id);
-    own.has_stream_values = cuda::has_stream_values();
     std::string failure;
     try {
         own.words = cuda::handle_of(segments_.front().own);

@@ -4,10 +4,9 @@
 //
 // Message number k from a rank to the next takes two words, each in the memory of the rank that awaits it:
 //
-//     receiver                                  sender
-//     1. writes k to the sender's `ready`
-//                                               2. awaits `ready`, copies, writes k to the receiver's `arrived`
-//     3. awaits `arrived`
+//     receiver:  1. writes k to the sender's `ready`
+//     sender:    2. awaits its `ready`, copies, and writes k to the receiver's `arrived`
+//     receiver:  3. awaits its `arrived`
 //
 // 1. A tensor is not written while the receiver still uses its memory for something else: `ready` is written
 //    after the work on the receiver's compute stream at submission.
@@ -37,10 +36,9 @@ namespace argosy::comm {
 
 /// What a rank tells the others of itself, before they map its words.
 struct PeerFacts {
-    char node[160] = {};        // equal on the ranks of a node
-    char namespaces[96] = {};   // of its processes: CUDA maps no memory of another one's
+    char node[160] = {};       // equal on the ranks of a node
+    char namespaces[96] = {};  // of its processes: CUDA maps no memory of another one's
     char pci_bus_id[32] = {};
-    bool has_stream_values = false;
     cuda::MemoryHandle words = {};
 };
 

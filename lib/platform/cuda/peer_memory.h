@@ -46,11 +46,8 @@ class MappedMemory {
 enum class PeerAccess { Reached, NotReached, Hidden };
 PeerAccess peer_access(const std::string& pci_bus_id);
 
-/// Whether the driver has the operations below.
-bool has_stream_values();
-
 /// The stream writes `value` to a word of device memory, after what its earlier work has written is visible
-/// to all devices.
+/// to all devices. This function and the next one throw RunError where the driver or the device lacks them.
 void write_value(std::byte* word, uint32_t value, const StreamView& stream);
 
 /// Later work of the stream begins once the word, less `value`, is 0 or more as a signed number: the order

@@ -21,7 +21,8 @@
 namespace argosy::watch {
 
 /// A lane is one ordered channel between the GPUs of ranks: an NCCL communicator, the stream of all its
-/// operations, and the LaunchQueue that the watchdog reads. A lane of copies between GPUs has no communicator.
+/// operations, and the LaunchQueue that the watchdog reads. A lane of copies between GPUs has no
+/// communicator.
 class Lane {
   public:
     /// Makes the communicator on this thread's device. COLLECTIVE over all ranks that have the id; waits for
@@ -35,18 +36,15 @@ class Lane {
           queue(std::move(its_queue)) {}
     /// A lane of copies. `end_waits` ends the waits of its stream.
     Lane(std::shared_ptr<LaunchQueue> its_queue, std::function<void()> end_waits)
-        : copy_engines(true),
-          channels(0),
-          queue(std::move(its_queue)),
-          end_waits_(std::move(end_waits)) {}
+        : copy_engines(true), channels(0), queue(std::move(its_queue)), end_waits_(std::move(end_waits)) {}
 
     /// Throws RunError if an earlier operation has failed, unless the lane is aborted. Any thread may call
     /// this.
     void require_health();
 
     /// Aborts the operations under way: without this, they wait for ever if a peer is gone. Does not wait;
-    /// see nccl::Comm::abort(). Only the first call has an effect. Any thread may call this. Of copies it ends
-    /// the waits.
+    /// see nccl::Comm::abort(). Only the first call has an effect. Any thread may call this. Of copies it
+    /// ends the waits.
     std::future<void> abort();
 
     const bool copy_engines;
@@ -76,8 +74,8 @@ class GpuState {
     /// Lets the watchdog read the lane. REQUIRES: this thread records no graph.
     void add(const std::shared_ptr<Lane>& lane);
 
-    /// The number of NCCL communicators that were made, the GPU memory that was taken meanwhile, the memory for
-    /// transfers that NCCL has registered, or left alone (nccl::RegisteredMemory), and the pools that
+    /// The number of NCCL communicators that were made, the GPU memory that was taken meanwhile, the memory
+    /// for transfers that NCCL has registered, or left alone (nccl::RegisteredMemory), and the pools that
     /// neighbours map.
     struct Made {
         int number = 0;

@@ -74,7 +74,7 @@ struct Machine {
     int multiprocessors = 0;      // of a GPU
     /// Of an NCCL communicator (nccl::Comm): each holds a multiprocessor during a collective, and memory.
     int collective_channels = 0, message_channels = 0;
-    bool peer_copies = false;  // exchanges along a ring within a node need none (comm/peer_memory.h)
+    bool peer_copies = false;      // exchanges along a ring within a node need none (comm/peer_memory.h)
     std::string calibration = {};  // of a GPU: where product_share comes from
     std::string compared = {};     // of a GPU: how far plans of its kind were from published runs
     /// The sizes of products and attention whose speed was measured.

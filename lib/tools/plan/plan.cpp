@@ -199,7 +199,8 @@ const RankPlan& Plan::slowest() const {
 }
 
 int64_t Plan::room_bytes() const {
-    return std::max<int64_t>(machine.memory_bytes - machine.reserved_bytes - fullest().trace.beside_bytes(), 0);
+    return std::max<int64_t>(machine.memory_bytes - machine.reserved_bytes - fullest().trace.beside_bytes(),
+                             0);
 }
 
 bool Plan::fits() const { return machine.memory_bytes == 0 || peak_bytes() <= room_bytes(); }

@@ -42,8 +42,7 @@ std::string beside_tensors(const Machine& machine, const RankTrace& trace) {
         if (machine.message_channels != machine.collective_channels && trace.connections.messages_in > 0)
             text += fmt::format(", {} for messages", machine.message_channels);
     }
-    if (trace.ring_bytes > 0)
-        text += fmt::format(", {} that neighbours write to (comm.peer_copies)", gib(trace.ring_bytes));
+    if (trace.ring_bytes > 0) text += fmt::format(", {} that neighbours write to", gib(trace.ring_bytes));
     return text + "\n";
 }
 
@@ -96,9 +95,8 @@ ordered_json collectives_json(const RankPlan& rank) {
 }
 
 ordered_json rank_json(const RankPlan& rank) {
-    const auto compute = [&](ops::WorkKind kind) {
-        const auto found = rank.trace.compute_seconds.find(kind);
-        return found == rank.trace.compute_seconds.end() ? 0.0 : found->second;
+    const auto compute = [&seconds = rank.trace.compute_seconds](ops::WorkKind kind) {
+        return seconds.contains(kind) ? seconds.at(kind) : 0.0;
     };
     ordered_json moved = ordered_json::object();
     for (const auto& [group, bytes] : rank.trace.moved)

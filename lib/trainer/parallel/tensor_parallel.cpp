@@ -241,8 +241,8 @@ std::vector<Range> OverlappedTensorAxis::pieces(int64_t num_rows) const {
 }
 
 ops::Operand OverlappedTensorAxis::gather_and(Use use, const ops::Operand& x, const char* work) const {
-    ops::Operand all = empty_rows(
-        group_, x, group_.make_ring_tensor(shape_of_all(group_, x.values), x.values.options()));
+    ops::Operand all =
+        empty_rows(group_, x, group_.make_ring_tensor(shape_of_all(group_, x.values), x.values.options()));
     if (has_scales_of_rows(x)) group_.run(gather_op(all.scale, x.scale, kScale));
     const int64_t num_rows = x.values.size(0);
     const auto rows_of = [&](int rank) {

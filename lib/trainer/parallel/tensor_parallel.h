@@ -90,8 +90,8 @@ class OverlappedTensorAxis : public TensorParallelAxis {
     /// The rank that is `distance` ranks before this one on the ring.
     int rank_before(int distance) const;
     layout::Range tokens_of(int rank) const { return layout::chunk(num_tokens_, group_.size(), rank); }
-    /// Starts to send `out` to the next rank of the ring, and to receive `in` from the rank before, where this
-    /// rank has `there`. `in` is a part of a tensor of comm::Communicator::make_ring_tensor().
+    /// Starts to send `out` to the next rank of the ring, and to receive `in` from the rank before, where
+    /// this rank has `there`. `in` is a part of a tensor of comm::Communicator::make_ring_tensor().
     comm::Pending exchange(const at::Tensor& out, const at::Tensor& there, const at::Tensor& in,
                            const comm::Purpose& purpose) const;
 

@@ -16,7 +16,8 @@ using config::Switch;
 constexpr const char* kNoneOfExperts =
     "the model has experts: the host may read how many tokens each of them has, which a graph cannot record";
 constexpr const char* kNoneOfPeerCopies =
-    "comm.peer_copies numbers the exchanges of async tensor parallelism, and a graph would repeat its numbers";
+    "comm.peer_copies numbers the exchanges of async tensor parallelism, and a graph would repeat its "
+    "numbers";
 
 /// Whether anything else than graphs themselves keeps a run from recording them.
 bool may_have_graphs(const config::JobConfig& config) {
@@ -40,8 +41,8 @@ std::string setting_with_messages(const config::Parallelism& parallelism) {
 const char* obstacle(const config::JobConfig& config, const GraphFacts& facts) {
     if (facts.has_experts) return kNoneOfExperts;
     const config::Parallelism& parallelism = config.parallelism;
-    const bool exchanges = parallelism.tensor_parallel_degree > 1 &&
-                           parallelism.enable_async_tensor_parallel == Switch::On;
+    const bool exchanges =
+        parallelism.tensor_parallel_degree > 1 && parallelism.enable_async_tensor_parallel == Switch::On;
     return config.comm.peer_copies && exchanges ? kNoneOfPeerCopies : nullptr;
 }
 

@@ -25,15 +25,6 @@ StreamValue driver_function(const char* name) {
                : nullptr;
 }
 
-struct StreamValues {
-    StreamValue write = driver_function("cuStreamWriteValue32"), await = driver_function("cuStreamWaitValue32");
-};
-
-const StreamValues& stream_values() {
-    static const StreamValues functions;
-    return functions;
-}
-
 void call(StreamValue function, const char* name, const std::byte* word, uint32_t value,
           const StreamView& stream, unsigned flags) {
     if (function == nullptr) throw RunError("the driver has no {}", name);
@@ -76,14 +67,14 @@ PeerAccess peer_access(const std::string& pci_bus_id) {
     return reached != 0 ? PeerAccess::Reached : PeerAccess::NotReached;
 }
 
-bool has_stream_values() { return stream_values().write != nullptr && stream_values().await != nullptr; }
-
 void write_value(std::byte* word, uint32_t value, const StreamView& stream) {
-    call(stream_values().write, "cuStreamWriteValue32", word, value, stream, CU_STREAM_WRITE_VALUE_DEFAULT);
+    static const StreamValue write = driver_function("cuStreamWriteValue32");
+    call(write, "cuStreamWriteValue32", word, value, stream, CU_STREAM_WRITE_VALUE_DEFAULT);
 }
 
 void await_value(const std::byte* word, uint32_t value, const StreamView& stream) {
-    call(stream_values().await, "cuStreamWaitValue32", word, value, stream, CU_STREAM_WAIT_VALUE_GEQ);
+    static const StreamValue await = driver_function("cuStreamWaitValue32");
+    call(await, "cuStreamWaitValue32", word, value, stream, CU_STREAM_WAIT_VALUE_GEQ);
 }
 
 }  // namespace argosy::cuda

@@ -41,7 +41,6 @@ MemoryHandle handle_of(const DeviceMemory& /*memory*/) { absent(); }
 MappedMemory::MappedMemory(const MemoryHandle& /*handle*/) { absent(); }
 void MappedMemory::Close::operator()(std::byte* /*data*/) const {}
 PeerAccess peer_access(const std::string& /*pci_bus_id*/) { return PeerAccess::Hidden; }
-bool has_stream_values() { return false; }
 void write_value(std::byte*, uint32_t, const StreamView&) { absent(); }
 void await_value(const std::byte*, uint32_t, const StreamView&) { absent(); }
 
