@@ -29,7 +29,7 @@ std::unique_ptr<comm::Communicator> ranks(bool peer_copies) {
 struct Trained {
     std::vector<double> losses;
     NamedTensors weights;
-    int64_t ring_bytes = 0;
+    comm::Communicator::Connections connections = {};  // before the weights are assembled
     std::vector<std::vector<comm::RecordedOp>> log;
 };
 
@@ -40,7 +40,7 @@ Trained train(const TinyRunOptions& options, comm::Communicator& world) {
     TinyRun run(options, recorded);
     for (int64_t step = 0; step < 2; ++step) trained.losses.push_back(run.train(step).loss);
     trained.log = submissions.log;
-    trained.ring_bytes = world.connections().ring_bytes;
+    trained.connections = world.connections();
     trained.weights = run.weights();
     return trained;
 }
@@ -52,7 +52,7 @@ std::vector<Layout> layouts() {
 }
 
 TinyRunOptions options_of(const Layout& layout) {
-    return {.layout = layout, .precision = kMixed, .microbatch_size = 2};
+    return {.layout = layout, .precision = kMixed, .microbatch_size = 2, .global_batch = 4};
 }
 
 class PeerCopiesOfSteps : public ::testing::Test {
@@ -65,35 +65,33 @@ class PeerCopiesOfSteps : public ::testing::Test {
     const FakeGpus usual_ = fake_gpus();
 };
 
-TEST_F(PeerCopiesOfSteps, ChangeNoBit) {
+int64_t planned_ring_bytes(const TinyRunOptions& options) {
+    comm::Recording recording;
+    recording.copies_along_ring = [](const std::vector<int>&) { return true; };
+    comm::RecordingCommunicator recorded(world().rank(), world().size(), recording);
+    TinyRun run(options, recorded);
+    for (int64_t step = 0; step < 2; ++step) run.train(step);
+    return recording.ring_bytes;
+}
+
+TEST_F(PeerCopiesOfSteps, ChangeNoBitAndAreAsAPlanHasThem) {
     for (const Layout& layout : layouts()) {
         SCOPED_TRACE(layout.name);
+        const TinyRunOptions options = options_of(layout);
         const int num_before = fake_gpus().num_copies_to_peers;
-        const Trained expected = train(options_of(layout), *ranks(false));
+        const Trained expected = train(options, *ranks(false));
         EXPECT_EQ(fake_gpus().num_copies_to_peers, num_before);
-        EXPECT_EQ(expected.ring_bytes, 0);
-        const Trained found = train(options_of(layout), *ranks(true));
+        EXPECT_EQ(expected.connections.ring_bytes, 0);
+        const Trained found = train(options, *ranks(true));
         EXPECT_GT(fake_gpus().num_copies_to_peers, num_before);
         EXPECT_EQ(found.losses, expected.losses);
         ASSERT_EQ(found.weights.size(), expected.weights.size());
         for (const auto& [name, weight] : expected.weights)
             EXPECT_TRUE(at::equal(found.weights.at(name), weight)) << name;
         EXPECT_TRUE(found.log == expected.log) << "traces and plans see other operations";
-    }
-}
-
-TEST_F(PeerCopiesOfSteps, TakeThePoolThatAPlanHas) {
-    for (const Layout& layout : layouts()) {
-        SCOPED_TRACE(layout.name);
-        const auto real = ranks(true);
-        const int64_t ring_bytes = train(options_of(layout), *real).ring_bytes;
-        comm::Recording recording;
-        recording.copies_along_ring = [](const std::vector<int>&) { return true; };
-        comm::RecordingCommunicator recorded(world().rank(), world().size(), recording);
-        TinyRun run(options_of(layout), recorded);
-        for (int64_t step = 0; step < 2; ++step) run.train(step);
-        EXPECT_EQ(recording.ring_bytes, ring_bytes);
-        EXPECT_EQ(recording.connections().number(), real->connections().number);
+        EXPECT_EQ(found.connections.ring_bytes, planned_ring_bytes(options));
+        const int num_channels = options.layout.mesh.tensor == 2 ? 2 : 4;
+        EXPECT_EQ(expected.connections.number - found.connections.number, num_channels);
     }
 }
 

@@ -13,8 +13,8 @@
 // 2. `arrived` is written after the copy, on the same stream; the sender's tensor may then change.
 // 3. The numbers only grow, and wrap around. No rank is 2^31 messages ahead of a neighbour, for which it
 //    waits.
-// 4. In a submission each rank writes `ready` before it awaits anything. So no wait would last for ever even
-//    if a device put all streams on one queue, in the order of the calls.
+// 4. In a submission each rank writes `ready` before it awaits anything. Even if a device put all streams on
+//    one queue, in the order of the calls, no wait would last for ever.
 // 5. No rank frees memory that another one maps (close()).
 //
 // A CUDA graph would repeat the numbers of its recording, so none can have these messages. If a rank ends,
@@ -34,7 +34,7 @@
 
 namespace argosy::comm {
 
-/// What a rank tells the others of itself, before they map its words.
+/// The facts that a rank tells the others, before they map its words.
 struct PeerFacts {
     char node[160] = {};       // equal on the ranks of a node
     char namespaces[96] = {};  // of its processes: CUDA maps no memory of another one's

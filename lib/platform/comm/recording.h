@@ -92,7 +92,7 @@ class Recording {
     /// Whether ranks of the world exchange by copies along their ring (Communicator::open_ring()); without
     /// this function none do.
     std::function<bool(const std::vector<int>& world_ranks)> copies_along_ring = nullptr;
-    /// The memory of the pools for that. It is none of the tensors' memory.
+    /// The memory of the pools for that, which does not count as tensors' memory.
     int64_t ring_bytes = 0;
 
   private:

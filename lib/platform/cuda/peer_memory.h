@@ -1,6 +1,6 @@
 // Device memory that other processes of the node map into theirs (CUDA's interprocess memory), and words in
-// it that streams write and await. With the copies of cuda/memory.h, one device passes data to another with
-// its copy engines and its front end: no multiprocessor takes part, and no host waits.
+// it that streams write and await. A device copies to such memory (cuda/memory.h) with its copy engines, and
+// its front end handles the words: no multiprocessor takes part, and no host waits.
 //
 // The driver's functions are looked up at run time, so that nothing links the driver's library.
 #pragma once
@@ -19,7 +19,7 @@ namespace argosy::cuda {
 /// CUDA maps whole pages of this size. Memory of other sizes may share its pages with other allocations.
 inline constexpr size_t kSharedPageBytes = size_t{2} << 20;
 
-/// By which other processes map memory.
+/// A handle by which other processes map memory.
 using MemoryHandle = std::array<std::byte, 64>;
 
 /// REQUIRES: memory.bytes() is a multiple of kSharedPageBytes. The memory may be freed only when no other

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "base/error.h"
 
 namespace argosy::watch {
 namespace {
@@ -92,22 +91,12 @@ void Lane::require_health() {
 
 std::future<void> Lane::abort() {
     const std::lock_guard lock(mutex_);
-    const bool is_first = !std::exchange(aborted_, true);
+    aborted_ = true;
     if (communicator) return communicator->abort();
-    std::promise<void> done;
-    std::future<void> future = done.get_future();
-    if (is_first) {
-        // CUDA may not answer, so it is asked on a thread of its own.
-        std::thread([end_waits = end_waits_, done = std::move(done)]() mutable {
-            try {
-                end_waits();
-            } catch (const Error&) {  // the process ends anyway
-            }
-            done.set_value();
-        }).detach();
-    } else {
-        done.set_value();
-    }
+    // CUDA may not answer, so it is asked on a thread of its own.
+    std::packaged_task<void()> end(end_waits_);
+    std::future<void> future = end.get_future();
+    std::thread(std::move(end)).detach();
     return future;
 }
 
