@@ -35,7 +35,7 @@ struct Sizes {
 class Ring {
   public:
     Ring(const GroupOptions& options, bool copies)
-        : group_(make_communicator(mpi::Comm::world(), copies ? "copies" : "messages",
+        : group_(make_communicator(mpi::Comm::world(), "ring",
                                    [&] {
                                        GroupOptions own = options;
                                        own.peer_copies = copies;
