@@ -333,13 +333,15 @@ Case cross_entropy(int64_t num_columns) {
             }};
 }
 
-/// Each token occurs four times.
+/// Each token occurs so many times.
 template <class T>
-Case embedding_gradient(int64_t row_size) {
-    return {"embedding_gradient", by_rows<T>(row_size), [=](Slices& memory, int64_t elements) -> Run {
-                const int64_t rows = std::max<int64_t>(elements / row_size / 4, 3), num_tokens = 4 * rows;
+Case embedding_gradient(int64_t row_size, int64_t times) {
+    return {"embedding_gradient", fmt::format("{}, each token {} x", by_rows<T>(row_size), times),
+            [=](Slices& memory, int64_t elements) -> Run {
+                const int64_t rows = std::max<int64_t>(elements / row_size / times / (times == 1 ? 2 : 1), 3),
+                              num_tokens = times * rows;
                 std::vector<int64_t> sorted(num_tokens), positions(num_tokens);
-                for (int64_t i = 0; i < num_tokens; ++i) sorted[i] = i / 4, positions[i] = i;
+                for (int64_t i = 0; i < num_tokens; ++i) sorted[i] = i / times, positions[i] = i;
                 std::vector<int64_t> tokens = sorted;
                 std::shuffle(tokens.begin(), tokens.end(), std::mt19937(23));
                 std::ranges::stable_sort(positions, {}, [&](int64_t i) { return tokens[i]; });
@@ -408,9 +410,12 @@ Case add_rounded() {
             }};
 }
 
-/// Weights and moments in fp32 with a bf16 copy, or everything but the gradient in bf16.
-Case adamw(bool narrow) {
-    return {"adamw", narrow ? "states in bf16" : "states in fp32, a bf16 copy",
+/// Weights and moments in fp32 with a bf16 copy, or in bf16, with a gradient in fp32 or bf16.
+Case adamw(bool narrow, bool narrow_gradient) {
+    return {"adamw",
+            narrow_gradient ? "states and gradients in bf16"
+            : narrow        ? "states in bf16"
+                            : "states in fp32, a bf16 copy",
             [=](Slices& memory, int64_t elements) -> Run {
                 const int64_t count = elements / (narrow ? 1 : 2);
                 const auto state = [&](uint32_t key) -> FloatOrBFloat16 {
@@ -418,7 +423,8 @@ Case adamw(bool narrow) {
                     return {memory.in_out<float>(count), nullptr, {key, 7}};
                 };
                 AdamW update = {.size = count, .first_element = 0, .update_number = 3};
-                update.gradient = memory.in<float>(count);
+                if (narrow_gradient) update.bf16_gradient = memory.in<BFloat16>(count);
+                if (!narrow_gradient) update.gradient = memory.in<float>(count);
                 update.weights = state(1), update.first_moments = state(2);
                 // With beta2 = 0 the second moments are squares, independent of their previous values.
                 update.second_moments = state(3);
@@ -474,19 +480,24 @@ std::vector<Case> all_cases() {
                                narrow<BFloat16>(),
                                sum_rows<BFloat16>(896),
                                sum_rows<BFloat16>(4096),
-                               softmax_sums<BFloat16>(151936),
-                               cross_entropy_gradient<BFloat16>(151936),
+                               sum_rows<BFloat16>(4608),  // biases of q, k and v of a 7B
+                               softmax_sums<BFloat16>(152064),
+                               cross_entropy_gradient<BFloat16>(152064),
                                cross_entropy<BFloat16>(32000),
-                               cross_entropy<BFloat16>(151936),
+                               cross_entropy<BFloat16>(152064),
                                embedding<BFloat16>(896),
+                               embedding<BFloat16>(3584),
                                embedding<BFloat16>(4096),
-                               embedding_gradient<BFloat16>(896),
-                               embedding_gradient<BFloat16>(4096),
+                               embedding_gradient<BFloat16>(896, 4),
+                               embedding_gradient<BFloat16>(3584, 1),
+                               embedding_gradient<BFloat16>(3584, 4),
+                               embedding_gradient<BFloat16>(4096, 4),
                                squared_norms(false),
                                squared_norms(true),
                                add_rounded(),
-                               adamw(false),
-                               adamw(true)};
+                               adamw(false, false),
+                               adamw(true, false),
+                               adamw(true, true)};
     for (const std::vector<Case>& more : {float8_cases(), routing_cases()})
         cases.insert(cases.end(), more.begin(), more.end());
     return cases;

@@ -86,13 +86,14 @@ struct RowSums {
     __device__ float shift() const { return fmaxf(maximum, kLowest); }
 };
 
-/// The sums of a thread's columns, in one pass. When the maximum rises, the sum so far is scaled down.
+/// The sums of the columns of thread `thread`, in one pass. When the maximum rises, the sum so far is scaled
+/// down.
 template <class Shape>
-__device__ RowSums thread_sums(const Row<typename Shape::T>& row) {
+__device__ RowSums thread_sums(const Row<typename Shape::T>& row, int thread) {
     using T = typename Shape::T;
     constexpr int kCount = Shape::kCount;
     RowSums sums = {-kInfinity, 0};
-    for (int64_t i = threadIdx.x * kCount; i < row.num_columns; i += Shape::kColumns) {
+    for (int64_t i = thread * kCount; i < row.num_columns; i += Shape::kColumns) {
         const Packs<Shape, Pass::First> x(row, i, -kInfinity);
         const float before = sums.shift();
 #pragma unroll
@@ -125,17 +126,30 @@ __device__ float block_maximum(float x, Shared<float, kThreads / kWarp>& memory)
     return x;
 }
 
-/// Returns the sums of the row in each thread of the block. REQUIRES: each thread of the block calls
-/// row_sums() once.
-template <class Shape>
+/// Returns the sums of the row in each thread of the block, with the same bits for each kFold: a block has
+/// Shape::kThreads / kFold threads, and each does the work of kFold threads, one after the other. REQUIRES:
+/// each thread of the block calls row_sums() once.
+template <class Shape, int kFold = 1>
 __device__ RowSums row_sums(const Row<typename Shape::T>& row) {
-    constexpr int kThreads = Shape::kThreads;
-    __shared__ Shared<float, kThreads / kWarp> maxima;
-    __shared__ typename BlockSum<kThreads>::Memory memory;
-    const RowSums own = thread_sums<Shape>(row);
-    RowSums all = {block_maximum<kThreads>(own.maximum, maxima), 0};
-    const float scale = exponential<typename Shape::T>(own.shift() - all.shift());
-    all.exponentials = BlockSum<kThreads>(memory)(own.exponentials * scale);
+    constexpr int kThreads = Shape::kThreads / kFold, kWarps = kThreads / kWarp;
+    __shared__ Shared<float, kWarps> maxima;
+    __shared__ Shared<float, kFold * kWarps> sums_of_warps;
+    RowSums own[kFold], all = {-kInfinity, 0};
+#pragma unroll
+    for (int i = 0; i < kFold; ++i) {
+        own[i] = thread_sums<Shape>(row, threadIdx.x + i * kThreads);
+        all.maximum = fmaxf(all.maximum, own[i].maximum);
+    }
+    all.maximum = block_maximum<kThreads>(all.maximum, maxima);
+#pragma unroll
+    for (int i = 0; i < kFold; ++i) {
+        const float scale = exponential<typename Shape::T>(own[i].shift() - all.shift());
+        const float sum = warp_sum(own[i].exponentials * scale);
+        if (threadIdx.x % kWarp == 0) sums_of_warps[i * kWarps + threadIdx.x / kWarp] = sum;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int warp = 0; warp < kFold * kWarps; ++warp) all.exponentials += sums_of_warps[warp];
     return all;
 }
 
@@ -180,11 +194,16 @@ __device__ void write_gradient(typename Shape::T* logits, const Row<typename Sha
     }
 }
 
+/// Two blocks share a multiprocessor where the kernel keeps no row: one loads while the other adds up its
+/// threads' sums, or starts.
+constexpr int kThreadsWithoutRow = 512;
+
 template <class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, Shape::kBlocksPerMultiprocessor)
+__global__ void __launch_bounds__(kThreadsWithoutRow, kThreadsPerMultiprocessor / kThreadsWithoutRow)
     sums_kernel(SoftmaxSums<typename Shape::T> args) {
     const int64_t row = blockIdx.x;
-    const RowSums sums = row_sums<Shape>({args.logits + row * args.num_columns, args.num_columns});
+    const RowSums sums = row_sums<Shape, Shape::kThreads / kThreadsWithoutRow>(
+        {args.logits + row * args.num_columns, args.num_columns});
     write_sums(args, sums, args.targets[row] - args.begin);
 }
 
@@ -235,11 +254,11 @@ void with_shape(int64_t num_columns, const T* logits, Visit visit) {
 }
 
 /// Launches a block for each row.
-template <class Shape, class... Params>
-void for_each_row(const char* name, int64_t num_rows, int64_t shared_bytes, GpuStream stream,
+template <class... Params>
+void for_each_row(const char* name, int64_t num_rows, int num_threads, int64_t shared_bytes, GpuStream stream,
                   void (*kernel)(Params...), std::type_identity_t<Params>... args) {
     if (num_rows == 0) return;
-    launch({name, static_cast<unsigned>(num_rows), Shape::kThreads, stream, static_cast<int>(shared_bytes)},
+    launch({name, static_cast<unsigned>(num_rows), num_threads, stream, static_cast<int>(shared_bytes)},
            kernel, args...);
 }
 
@@ -248,18 +267,17 @@ void for_each_row(const char* name, int64_t num_rows, int64_t shared_bytes, GpuS
 template <class T>
 void softmax_sums(const SoftmaxSums<T>& args, GpuStream stream) {
     with_shape(args.num_columns, args.logits, [&](auto shape) {
-        using Rows = decltype(shape);
-        for_each_row<Rows>("softmax_sums", args.num_rows, /*shared_bytes=*/0, stream, sums_kernel<Rows>,
-                           args);
+        for_each_row("softmax_sums", args.num_rows, kThreadsWithoutRow, /*shared_bytes=*/0, stream,
+                     sums_kernel<decltype(shape)>, args);
     });
 }
 
 template <class T>
 void cross_entropy_gradient(const CrossEntropyGradient<T>& args, GpuStream stream) {
     with_shape<T>(args.num_columns, args.logits, [&](auto shape) {
-        using Rows = decltype(shape);
-        for_each_row<Rows>("cross_entropy_gradient", args.num_rows, /*shared_bytes=*/0, stream,
-                           gradient_kernel<Rows>, args);
+        using Rows = Shape<T, decltype(shape)::kCount, kThreadsWithoutRow>;  // no bit depends on it
+        for_each_row("cross_entropy_gradient", args.num_rows, Rows::kThreads, /*shared_bytes=*/0, stream,
+                     gradient_kernel<Rows>, args);
     });
 }
 
@@ -269,8 +287,8 @@ void cross_entropy(const CrossEntropy<T>& args, GpuStream stream) {
         using Rows = decltype(shape);
         const int64_t max_kept = max_shared_bytes() / 16 * kPack<T>;
         const int64_t num_kept = args.num_columns < max_kept ? args.num_columns : max_kept;
-        for_each_row<Rows>("cross_entropy", args.num_rows, num_kept * int64_t{sizeof(T)}, stream,
-                           both_kernel<Rows>, args, num_kept);
+        for_each_row("cross_entropy", args.num_rows, Rows::kThreads, num_kept * int64_t{sizeof(T)}, stream,
+                     both_kernel<Rows>, args, num_kept);
     });
 }
 

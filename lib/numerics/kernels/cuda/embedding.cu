@@ -36,42 +36,43 @@ __global__ void __launch_bounds__(kLookupThreads) embedding_kernel(Embedding<T> 
 }
 
 /// The tokens are sorted, so that equal tokens are a run. For each run and each pack of columns, one thread
-/// adds the rows of dx from the first position of the run to the last, which fixes the order of the sum. The
-/// run of a frequent token takes long and mostly waits for memory; therefore the thread loads
-/// kPositionsAtOnce rows at once.
-constexpr int kGradientThreads = 128, kPositionsAtOnce = 16;
+/// adds the rows of dx from the first position of the run to the last, which fixes the order of the sum. A
+/// block takes the runs that begin at kStartsPerBlock adjacent positions, so most runs wait for the memory
+/// once: their tokens and positions were loaded with those of the runs before. The run of a frequent token
+/// mostly waits for memory; therefore the thread loads kPositionsAtOnce rows at once.
+/// With kGradientBlocks on a multiprocessor, 36 KB are in flight even where all tokens differ.
+constexpr int kGradientThreads = 128, kGradientBlocks = 6, kPositionsAtOnce = 12, kStartsPerBlock = 8;
 
-/// The next positions of a run, one in each lane of the warp. `length` is the number of these positions that
-/// belong to the run. REQUIRES: all lanes of the warp construct the piece together.
-struct RunPiece {
-    int position, length;
+/// Adjacent positions, one in each lane of the warp, and the rows of the sums to which they belong: -1 where
+/// there is none. Equal rows are adjacent.
+struct Positions {
+    int position = 0, row = -1;
 
     template <class T>
-    __device__ RunPiece(const EmbeddingGradient<T>& args, const int64_t* positions, int64_t begin,
-                        int64_t token) {
-        const int64_t i = begin + threadIdx.x % kWarp;
-        const bool exists = i < args.num_tokens;
-        position = exists ? static_cast<int>(positions[i]) : 0;
-        // Equal tokens are adjacent, so that their number is the length.
-        length = __popc(__ballot_sync(kAllLanes, exists && args.tokens[i] == token));
+    __device__ Positions(const EmbeddingGradient<T>& args, const int64_t* positions, int64_t first) {
+        const int64_t i = first + threadIdx.x % kWarp;
+        if (i >= args.num_tokens) return;
+        const int64_t found = args.tokens[i] - args.begin;
+        position = static_cast<int>(positions[i]);
+        if (found >= 0 && found < args.num_rows) row = static_cast<int>(found);
     }
 };
 
-/// Adds the rows of dx at kPositionsAtOnce positions of the piece, from `first` on, to `total`, one after the
-/// other. `dx` points to the thread's columns. A thread whose columns are not `within` the row loads nothing,
-/// and its total is not used. REQUIRES: all lanes of the warp call add_positions().
+/// Adds the rows of dx at kPositionsAtOnce positions, from lane `first` to lane `end` - 1, to `total`, one
+/// after the other. `dx` points to the thread's columns. A thread whose columns are not `within` the row
+/// loads nothing, and its total is not used. REQUIRES: all lanes of the warp call add_positions().
 template <class T, int kCount>
-__device__ void add_positions(const RunPiece& piece, int first, const T* dx, int64_t row_stride, bool within,
+__device__ void add_positions(int position, int first, int end, const T* dx, int64_t row_stride, bool within,
                               Floats<kCount>& total) {
     Elements<T, kCount> rows[kPositionsAtOnce];
 #pragma unroll
     for (int p = 0; p < kPositionsAtOnce; ++p) {
-        const int64_t position = __shfl_sync(kAllLanes, piece.position, first + p);
-        if (within && first + p < piece.length) rows[p] = load_elements<kCount>(dx + position * row_stride);
+        const int64_t at = __shfl_sync(kAllLanes, position, first + p);
+        if (within && first + p < end) rows[p] = load_elements<kCount>(dx + at * row_stride);
     }
 #pragma unroll
     for (int p = 0; p < kPositionsAtOnce; ++p) {
-        if (first + p >= piece.length) continue;
+        if (first + p >= end) continue;
         const auto wide = widened(rows[p]);
 #pragma unroll
         for (int k = 0; k < kCount; ++k) total[k] += wide[k];
@@ -79,26 +80,36 @@ __device__ void add_positions(const RunPiece& piece, int first, const T* dx, int
 }
 
 template <class T, int kCount>
-__global__ void __launch_bounds__(kGradientThreads)
+__global__ void __launch_bounds__(kGradientThreads, kGradientBlocks)
     embedding_gradient_kernel(EmbeddingGradient<T> args, const int64_t* positions) {
-    const int64_t begin = blockIdx.x, token = args.tokens[begin], row = token - args.begin;
-    if ((begin > 0 && args.tokens[begin - 1] == token) || row < 0 || row >= args.num_rows) return;
+    const int64_t first = int64_t{blockIdx.x} * kStartsPerBlock;
+    const int lane = threadIdx.x % kWarp;
     const int64_t column = (int64_t{blockIdx.y} * kGradientThreads + threadIdx.x) * kCount;
     const bool within = column < args.row_size;
-    float* sums = args.sums + row * args.row_stride + column;
-    Floats<kCount> total = {};
-    if (within) total = load<kCount>(sums);
-    RunPiece piece(args, positions, begin, token);
-    for (int64_t i = begin + kWarp;; i += kWarp) {
-        const RunPiece next(args, positions, i, token);
-        add_positions(piece, 0, args.dx + column, args.row_stride, within, total);
-        if (piece.length > kPositionsAtOnce) {
-            add_positions(piece, kPositionsAtOnce, args.dx + column, args.row_stride, within, total);
+    const Positions here(args, positions, first);
+    const bool continues = here.row >= 0 && first + lane > 0 &&
+                           args.tokens[first + lane - 1] == here.row + args.begin;
+    const unsigned starts = __ballot_sync(kAllLanes, here.row >= 0 && !continues);
+    for (int start = 0; start < kStartsPerBlock; ++start) {
+        if ((starts >> start & 1) == 0) continue;
+        const int row = __shfl_sync(kAllLanes, here.row, start);
+        float* sums = args.sums + row * args.row_stride + column;
+        Floats<kCount> total = {};
+        if (within) total = load<kCount>(sums);
+        Positions piece = here;
+        int begin = start, end = begin + __popc(__ballot_sync(kAllLanes, piece.row == row));
+        for (int64_t next = first + kWarp;; next += kWarp) {
+            // The run may go on after the last lane.
+            const Positions after(args, positions, end == kWarp ? next : args.num_tokens);
+            for (; begin < end; begin += kPositionsAtOnce) {
+                add_positions(piece.position, begin, end, args.dx + column, args.row_stride, within, total);
+            }
+            piece = after, begin = 0;
+            end = __popc(__ballot_sync(kAllLanes, piece.row == row));
+            if (end == 0) break;
         }
-        if (next.length == 0) break;
-        piece = next;
+        if (within) store(sums, total);
     }
-    if (within) store(sums, total);
 }
 
 }  // namespace
@@ -119,7 +130,7 @@ void embedding_gradient(const EmbeddingGradient<T>& args, const int64_t* positio
     const bool packed = in_packs<T>(args.row_size, args.dx, args.sums) && in_packs<T>(args.row_stride);
     const auto kernel = packed ? embedding_gradient_kernel<T, kPack<T>> : embedding_gradient_kernel<T, 1>;
     const int64_t columns = kGradientThreads * (packed ? kPack<T> : 1);
-    const dim3 blocks(static_cast<unsigned>(args.num_tokens),
+    const dim3 blocks(static_cast<unsigned>(ceil_div(args.num_tokens, kStartsPerBlock)),
                       static_cast<unsigned>(ceil_div(args.row_size, columns)));
     launch({"embedding_gradient", blocks, kGradientThreads, stream}, kernel, args, positions);
 }

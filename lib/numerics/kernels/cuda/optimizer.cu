@@ -2,9 +2,9 @@
 // the thread updates eight elements, which share a call of Philox. If all values are fp32, the thread updates
 // four elements, so that the 16 bytes of each thread of a warp are adjacent.
 //
-// An element of AdamW takes about 50 instructions in fp32, and 90 with everything but the gradient in bf16
-// (counted for compute capability 9.0). While its 28 or 14 bytes move, an H200 has time for 170 or 85: there
-// bf16 states reach 75 % of a copy's bandwidth. A sum takes about 20, and there is time for 48.
+// An element of AdamW takes about 50 instructions in fp32, and 84 with everything but the gradient in bf16
+// (counted for compute capability 9.0). While its 28 or 16 bytes move, an H200 has time for 170 or 97, so that
+// loads must go on while a thread computes. A sum takes about 20, and there is time for 48.
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
@@ -51,7 +51,8 @@ __device__ inline uint32_t round_stochastically(float x, uint32_t random) {
 }
 
 constexpr int kThreads = 256;
-constexpr int64_t kElementsPerBlock = 1 << 13;
+constexpr int64_t kElementsPerBlock = 1 << 13;  // of sums
+constexpr int64_t kUpdatesPerBlock = 1 << 14;   // 8 packs of a thread; only the first is not loaded ahead
 
 /// The bits of kIndex say which of weights, first and second moments are bf16.
 template <int kIndex>
@@ -61,6 +62,9 @@ struct Variant {
     static constexpr bool kRounds = kIndex != 0;
     /// The number of elements that a thread updates at a time.
     static constexpr int kPack = kRounds ? RandomHalves::kElements : cuda::kPack<float>;
+
+    /// Blocks per multiprocessor for which there are registers.
+    static constexpr int kBlocks = kIndex == 0 || kIndex == 7 ? 3 : 2;
 
     static bool matches(const AdamW& args) {
         return (args.weights.bf16 != nullptr) == kWeights && (args.first_moments.bf16 != nullptr) == kFirst &&
@@ -72,13 +76,16 @@ struct Item {
     AdamWRows rows;
     bool packed;  // whether packs are aligned to 16 bytes, and to blocks of random bits
 
-    int64_t num_blocks() const { return ceil_div(rows.update.size, kElementsPerBlock); }
+    int64_t num_blocks() const { return ceil_div(rows.update.size, kUpdatesPerBlock); }
 };
 
+template <bool kNarrow>
+using StateType = std::conditional_t<kNarrow, BFloat16, float>;
+
 template <int kCount, bool kNarrow>
-__device__ Floats<kCount> load_state(const FloatOrBFloat16& state, int64_t i) {
-    if constexpr (kNarrow) return load<kCount>(state.bf16 + i);
-    return load<kCount>(state.fp32 + i);
+__device__ Elements<StateType<kNarrow>, kCount> load_state(const FloatOrBFloat16& state, int64_t i) {
+    if constexpr (kNarrow) return load_elements<kCount>(state.bf16 + i);
+    if constexpr (!kNarrow) return load_elements<kCount>(state.fp32 + i);
 }
 
 /// Rounds kCount adjacent floats stochastically. `element`: the number of the first one in the whole
@@ -149,19 +156,26 @@ __host__ __device__ inline Rows rows_of(const AddRoundedRows& rows) {
     return {rows.addition.first_element, rows.addition.size, rows.row_length, rows.row_stride};
 }
 
-template <int kCount>
-__device__ Floats<kCount> load_gradient(const AdamW& args, int64_t i) {
-    if (args.bf16_gradient != nullptr) return load<kCount>(args.bf16_gradient + i);
-    return load<kCount>(args.gradient + i);
-}
+/// What the update of kCount adjacent elements reads, as memory holds it.
+template <class V, class Gradient, int kCount>
+struct Loaded {
+    Elements<Gradient, kCount> gradient;
+    Elements<StateType<V::kWeights>, kCount> weights;
+    Elements<StateType<V::kFirst>, kCount> first;
+    Elements<StateType<V::kSecond>, kCount> second;
 
-template <class V, int kCount>
-__device__ void update(const AdamWRows& rows, int64_t i) {
+    __device__ Loaded(const AdamW& args, const Gradient* gradients, int64_t i)
+        : gradient(load_elements<kCount>(gradients + i)),
+          weights(load_state<kCount, V::kWeights>(args.weights, i)),
+          first(load_state<kCount, V::kFirst>(args.first_moments, i)),
+          second(load_state<kCount, V::kSecond>(args.second_moments, i)) {}
+};
+
+template <class V, class Gradient, int kCount>
+__device__ void update(const AdamWRows& rows, int64_t i, const Loaded<V, Gradient, kCount>& loaded) {
     const AdamW& args = rows.update;
-    const auto gradient = load_gradient<kCount>(args, i);
-    auto weights = load_state<kCount, V::kWeights>(args.weights, i);
-    auto first = load_state<kCount, V::kFirst>(args.first_moments, i);
-    auto second = load_state<kCount, V::kSecond>(args.second_moments, i);
+    const auto gradient = widened(loaded.gradient);
+    auto weights = widened(loaded.weights), first = widened(loaded.first), second = widened(loaded.second);
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
         Element element = {weights[k], first[k], second[k]};
@@ -175,17 +189,41 @@ __device__ void update(const AdamWRows& rows, int64_t i) {
     store_state<kCount, V::kSecond>(args.second_moments, i, number, args.update_number, second);
 }
 
+/// A thread loads its next elements before it updates the current ones, because arithmetic takes almost as
+/// long as memory: one after the other, neither would be busy.
+template <class V, class Gradient>
+__device__ void update_block(const Item& item, const Gradient* gradients, int64_t begin) {
+    using Pack = Loaded<V, Gradient, V::kPack>;
+    constexpr int64_t kStep = kThreads * V::kPack;
+    const AdamW& args = item.rows.update;
+    const int64_t rest = args.size - begin;
+    const int64_t end = begin + (rest < kUpdatesPerBlock ? rest : kUpdatesPerBlock);
+    const int64_t end_of_packs = item.packed ? end - (end - begin) % V::kPack : begin;
+    int64_t i = begin + threadIdx.x * V::kPack;
+    if (i < end_of_packs) {
+        Pack next(args, gradients, i);
+        for (; i < end_of_packs; i += kStep) {
+            const Pack current = next;
+            if (i + kStep < end_of_packs) next = Pack(args, gradients, i + kStep);
+            update(item.rows, i, current);
+        }
+    }
+    for (i = end_of_packs + threadIdx.x; i < end; i += kThreads) {
+        update(item.rows, i, Loaded<V, Gradient, 1>(args, gradients, i));
+    }
+}
+
 template <class V>
-__global__ void __launch_bounds__(kThreads) adamw_kernel(const __grid_constant__ TensorList<Item> list) {
+__global__ void __launch_bounds__(kThreads, V::kBlocks) adamw_kernel(const __grid_constant__ TensorList<Item> list) {
     const auto place = list.place();
     const Item& item = list.items[place.item];
-    const int64_t begin = place.block * kElementsPerBlock, rest = item.rows.update.size - begin;
-    const int64_t end = begin + (rest < kElementsPerBlock ? rest : kElementsPerBlock);
-    const int64_t end_of_packs = item.packed ? end - (end - begin) % V::kPack : begin;
-    for (int64_t i = begin + threadIdx.x * V::kPack; i < end_of_packs; i += kThreads * V::kPack) {
-        update<V, V::kPack>(item.rows, i);
+    const AdamW& args = item.rows.update;
+    const int64_t begin = place.block * kUpdatesPerBlock;
+    if (args.bf16_gradient != nullptr) {
+        update_block<V>(item, args.bf16_gradient, begin);
+    } else {
+        update_block<V>(item, args.gradient, begin);
     }
-    for (int64_t i = end_of_packs + threadIdx.x; i < end; i += kThreads) update<V, 1>(item.rows, i);
 }
 
 bool in_packs_of_16_bytes(const AdamW& args) {

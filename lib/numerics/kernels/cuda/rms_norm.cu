@@ -7,8 +7,12 @@
 namespace argosy::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;                      // per block of any_rms_norm_kernel
-constexpr int kMinThreadsPerMultiprocessor = 768;  // of rms_norm_kernel
+constexpr int kThreads = 256;  // per block of any_rms_norm_kernel
+
+/// Blocks per multiprocessor for which rms_norm_kernel has registers. In long rows, 16 warps wait for each
+/// other before they store; meanwhile the other blocks have 32 KB or more in flight.
+template <class Shape>
+constexpr int kMinBlocks = Shape::kThreads < 512 ? 768 / Shape::kThreads : Shape::kPacks <= 2 ? 3 : 2;
 
 __device__ inline float inverse_rms(float squares, int64_t row_size, float eps) {
     return rsqrtf(__fdividef(squares, static_cast<float>(row_size)) + eps);
@@ -34,7 +38,7 @@ __device__ void store_normed(T* y, const Floats<kCount>& x, float inverse, const
 /// Reads each row once, into registers. A thread loads all its elements before its first store, because the
 /// compiler cannot move a load before a store that may go to the same memory.
 template <class T, class Shape, bool kLargest>
-__global__ void __launch_bounds__(Shape::kThreads, kMinThreadsPerMultiprocessor / Shape::kThreads)
+__global__ void __launch_bounds__(Shape::kThreads, kMinBlocks<Shape>)
     rms_norm_kernel(RmsNorm<T> args, float* largest) {
     constexpr int kCount = kPack<T>, kRows = Shape::kRows, kPacks = Shape::kPacks;
     __shared__ typename RowSum<Shape>::Memory memory;

@@ -18,6 +18,8 @@ namespace {
 constexpr int kAtOnce = 4;       // rows that a thread loads before it adds the first of them
 constexpr int kFewGroups = 8;    // warps of a block, for many rows
 constexpr int kManyGroups = 32;  // warps of a block, for the sums of chunks
+/// Blocks of kFewGroups warps on a multiprocessor: 98 KB in flight.
+constexpr int kFewGroupsBlocks = 6;
 
 /// The work of one launch. A block adds up one chunk: rows_per_chunk rows, a warp's width of packs wide. Each
 /// of its kGroups warps takes every kGroups-th row. The block writes row blockIdx.y of `sums`; if `add`, it
@@ -55,7 +57,8 @@ __device__ Floats<kCount> sum_of_warp(const Chunks<T>& chunks, int64_t column) {
 }
 
 template <class T, int kCount, int kGroups>
-__global__ void __launch_bounds__(kGroups* kWarp) sum_rows_kernel(Chunks<T> chunks) {
+__global__ void __launch_bounds__(kGroups* kWarp, kGroups == kFewGroups && kCount > 1 ? kFewGroupsBlocks : 1)
+    sum_rows_kernel(Chunks<T> chunks) {
     __shared__ Shared<float, kGroups * kWarp * kCount> sums_of_warps;
     const int64_t begin = int64_t{blockIdx.x} * kWarp * kCount;
     const int64_t column = begin + threadIdx.x % kWarp * kCount;
@@ -72,12 +75,14 @@ __global__ void __launch_bounds__(kGroups* kWarp) sum_rows_kernel(Chunks<T> chun
     }
 }
 
-/// Returns enough chunks for eight blocks per multiprocessor, but leaves each warp at least two rounds of
-/// loads. The number depends on the sizes and the number of multiprocessors, not on the alignment.
+/// Returns as many chunks as run at the same time, so that no block starts when the others end; but leaves
+/// each warp at least two rounds of loads. The number depends on the sizes and the number of
+/// multiprocessors, not on the alignment.
 template <class T>
 int64_t num_chunks(const SumRows<T>& args) {
     const int64_t wide = ceil_div(args.row_size, kWarp * kPack<T>);
-    const int64_t wanted = ceil_div(int64_t{num_multiprocessors()} * 8, wide);
+    const int64_t at_once = int64_t{num_multiprocessors()} * kFewGroupsBlocks / wide;
+    const int64_t wanted = at_once > 1 ? at_once : 1;
     const int64_t max_chunks = ceil_div(args.num_rows, 2 * kFewGroups * kAtOnce);
     const int64_t chunks = wanted < max_chunks ? wanted : max_chunks;
     return ceil_div(args.num_rows, ceil_div(args.num_rows, chunks));
