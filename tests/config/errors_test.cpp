@@ -548,15 +548,18 @@ TEST(Errors, ChoicesInAListMustExist) {
               "elements of another type");
 }
 
-TEST(Errors, ChannelsOfCommunicatorsAreWholeClusters) {
+TEST(Errors, ChannelsOfCommunicatorsAreThoseThatNcclTakes) {
     EXPECT_EQ(
         error_of({"--comm.collective_channels=18"}),
         "comm.collective_channels = 18 is not a multiple of 4, the thread blocks of a cluster of NCCL's "
         "kernels on Hopper and later; set 20, or 0 to let NCCL choose");
-    EXPECT_EQ(error_of({"--comm.message_channels=2"}),
-              "comm.message_channels = 2 is not a multiple of 4, the thread blocks of a cluster of NCCL's "
-              "kernels on Hopper and later; set 4, or 0 to let NCCL choose");
-    EXPECT_EQ(error_of({"--comm.collective_channels=16", "--comm.message_channels=4"}), "no error");
+    EXPECT_EQ(error_of({"--comm.message_channels=12"}),
+              "comm.message_channels = 12 is not a power of two, and NCCL would take 16, the next one; set 8 "
+              "or 16, or 0 to let NCCL choose");
+    for (const char* const few : {"1", "2", "4", "16"}) {
+        EXPECT_EQ(error_of({"--comm.collective_channels=16", std::string("--comm.message_channels=") + few}),
+                  "no error");
+    }
     EXPECT_EQ(error_of({"--comm.collective_channels=16", "--comm.products_leave_channels=true"}), "no error");
     EXPECT_EQ(error_of({"--comm.products_leave_channels=true"}),
               "comm.products_leave_channels = true, but neither comm.collective_channels nor "

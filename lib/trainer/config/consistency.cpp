@@ -1,6 +1,7 @@
 #include "config/job_config.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "base/error.h"
@@ -201,13 +202,18 @@ void check_saving(const Checkpoint& checkpoint) {
 
 void check_channels(const Comm& comm) {
     constexpr int kCluster = 4;
-    for (const auto& [name, channels] : {std::pair("collective_channels", comm.collective_channels),
-                                         std::pair("message_channels", comm.message_channels)}) {
-        if (channels % kCluster == 0) continue;
+    if (const int channels = comm.collective_channels; channels % kCluster != 0) {
         throw UserError(
-            "comm.{} = {} is not a multiple of {}, the thread blocks of a cluster of NCCL's kernels on "
-            "Hopper and later; set {}, or 0 to let NCCL choose",
-            name, channels, kCluster, channels + kCluster - channels % kCluster);
+            "comm.collective_channels = {} is not a multiple of {}, the thread blocks of a cluster of NCCL's "
+            "kernels on Hopper and later; set {}, or 0 to let NCCL choose",
+            channels, kCluster, channels + kCluster - channels % kCluster);
+    }
+    // NCCL launches fewer blocks than a cluster has without clusters.
+    if (const unsigned channels = comm.message_channels; channels != 0 && !std::has_single_bit(channels)) {
+        throw UserError(
+            "comm.message_channels = {} is not a power of two, and NCCL would take {}, the next one; set {} "
+            "or {}, or 0 to let NCCL choose",
+            channels, std::bit_ceil(channels), std::bit_floor(channels), std::bit_ceil(channels));
     }
     if (!comm.products_leave_channels || comm.collective_channels + comm.message_channels > 0) return;
     throw UserError(

@@ -369,7 +369,7 @@ std::vector<Section> make_schema() {
                  key("collective_channels", &Comm::collective_channels, at_least(0),
                      "Maximum SMs of each NCCL communicator for collectives, such as 16, in fours; 0: NCCL chooses."),
                  key("message_channels", &Comm::message_channels, at_least(0),
-                     "The same for messages between stages or neighbours of a ring, such as 4."),
+                     "The same for messages between stages or neighbours of a ring: a power of two, such as 2."),
                  key("products_leave_channels", &Comm::products_leave_channels, any(),
                      "Choose products for the SMs that channels under way leave (untried)."),
                  key("registered_memory", &Comm::registered_memory, any(),
