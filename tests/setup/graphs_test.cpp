@@ -65,6 +65,22 @@ TEST(Graphs, WithMessagesNeedANewNcclAndDriver) {
     expect_off(tensor, kOldNccl, "enable_async_tensor_parallel = true");
 }
 
+TEST(Graphs, ThatTheUserDemandsExcludeAnOverlapThatNobodyDemands) {
+    for (const GraphFacts& facts : {kOldNccl, kOldDriver}) {
+        EXPECT_NE(
+            why_no_overlap(with(Switch::On), facts).find("enable_async_tensor_parallel = true, graphs may"),
+            std::string::npos);
+        EXPECT_EQ(why_no_overlap(with(Switch::Auto), facts), "");
+    }
+    EXPECT_EQ(why_no_overlap(with(Switch::On), kNew), "");
+    JobConfig copies = with(Switch::On);
+    copies.comm.peer_copies = true;
+    EXPECT_NE(why_no_overlap(copies, kNew).find("comm.peer_copies"), std::string::npos);
+    JobConfig none = with(Switch::On);
+    none.compile.enable = false;
+    EXPECT_EQ(why_no_overlap(none, kOldNccl), "");
+}
+
 TEST(Graphs, HaveNoExperts) {
     GraphFacts experts = kNew;
     experts.has_experts = true;

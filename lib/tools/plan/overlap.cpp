@@ -17,6 +17,8 @@
 #include "cuda/device.h"
 #include "observe/peak_flops.h"
 #include "plan/gpus.h"
+#include "setup/graphs.h"
+#include "setup/process.h"
 
 namespace argosy::plan {
 namespace {
@@ -28,10 +30,8 @@ constexpr const char* kOnProcessors = "processors move the data themselves";
 
 OverlapChoice off(const std::string& why) { return {.text = "async tensor parallelism off: " + why}; }
 
-/// The choice for the device of this rank.
-OverlapChoice choose_for_device(const JobConfig& config, const setup::RankContext& context,
-                                int ranks_per_node) {
-    if (!context.device.is_cuda()) return off(kOnProcessors);
+/// The choice for the device of this rank, which is a GPU.
+OverlapChoice choose_for_gpu(const JobConfig& config, const setup::RankContext& context, int ranks_per_node) {
     const std::string name = cuda::describe_device(cuda::current_device()).name;
     std::optional<Machine> machine = machine_of_gpu(name, context.world->size());
     if (!machine) return off(fmt::format("no plan knows {}; true in place of auto turns it on", name));
@@ -120,10 +120,14 @@ JobConfig with_overlap_chosen(const JobConfig& config, const mpi::Comm& ranks,
     if (!has_choice(config)) return config;
     const int ranks_per_node = ranks.place_on_node().num_ranks;
     comm::Communicator& control = *context.control;
+    const std::string why_off =
+        setup::computes_on_gpu() ? setup::why_no_overlap(config, setup::graph_facts(config, ranks, context))
+                                 : kOnProcessors;
     JobConfig with_choice = config;
     Switch& value = with_choice.parallelism.enable_async_tensor_parallel;
     if (control.rank() == 0) {
-        const OverlapChoice choice = choose_for_device(config, context, ranks_per_node);
+        const OverlapChoice choice =
+            why_off.empty() ? choose_for_gpu(config, context, ranks_per_node) : off(why_off);
         spdlog::info("{}", choice.text);
         value = choice.value;
     }

@@ -46,6 +46,13 @@ const char* obstacle(const config::JobConfig& config, const GraphFacts& facts) {
     return config.comm.peer_copies && exchanges ? kNoneOfPeerCopies : nullptr;
 }
 
+/// Why graphs may hang with the setting, because of which a rank sends messages; empty if they do not.
+std::string why_graphs_hang(const std::string& setting, const GraphFacts& facts) {
+    if (setting.empty() || nccl::runs_recorded_at_once(facts.nccl_version, facts.driver_version)) return "";
+    return fmt::format("with {}, graphs may hang under NCCL {} and a driver for CUDA {}", setting,
+                       nccl::version_text(facts.nccl_version), cuda::version_text(facts.driver_version));
+}
+
 }  // namespace
 
 bool uses_graphs(const config::JobConfig& config, const GraphFacts& facts) {
@@ -63,14 +70,9 @@ GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& fac
     if (!may_have_graphs(config)) return {};
     const bool on = uses_graphs(config, facts);
     if (const char* const why_none = obstacle(config, facts)) return {.why_off = why_none};
-    const std::string setting = setting_with_messages(config.parallelism);
-    const bool hangs =
-        !setting.empty() && !nccl::runs_recorded_at_once(facts.nccl_version, facts.driver_version);
-    const std::string why =
-        fmt::format("with {}, graphs may hang under NCCL {} and a driver for CUDA {}", setting,
-                    nccl::version_text(facts.nccl_version), cuda::version_text(facts.driver_version));
+    const std::string why = why_graphs_hang(setting_with_messages(config.parallelism), facts);
     if (config.compile.graphs == Switch::On) {
-        if (!hangs) return {.on = true};
+        if (why.empty()) return {.on = true};
         throw UserError(
             "compile.graphs = true: {}, which run the operations of a graph one after the other; install "
             "NCCL "
@@ -78,7 +80,7 @@ GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& fac
             why, nccl::version_text(nccl::kMinVersionForGraphs),
             cuda::version_text(nccl::kMinDriverForGraphs));
     }
-    if (hangs) return {.why_off = why};
+    if (!why.empty()) return {.why_off = why};
     if (on) return {.on = true};
     const char* const where = config.parallelism.pipeline_parallel_degree > 1
                                   ? "between stages on several GPUs"
@@ -86,15 +88,27 @@ GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& fac
     return {.why_off = fmt::format("graphs were not tried {}; compile.graphs = true turns them on", where)};
 }
 
+std::string why_no_overlap(const config::JobConfig& config, const GraphFacts& facts) {
+    if (!may_have_graphs(config) || config.compile.graphs != Switch::On) return "";
+    if (config.comm.peer_copies) return kNoneOfPeerCopies;
+    config::Parallelism overlapping;
+    overlapping.tensor_parallel_degree = 2;
+    overlapping.enable_async_tensor_parallel = Switch::On;
+    return why_graphs_hang(setting_with_messages(overlapping), facts);
+}
+
+GraphFacts graph_facts(const config::JobConfig& config, const mpi::Comm& ranks, const RankContext& context) {
+    const auto lowest = [&](int own) { return -static_cast<int>(comm::maximum(*context.control, -own)); };
+    return {.has_experts = choose_model(config.model).experts.has_value(),
+            .several_nodes = !ranks.within_one_node(),
+            .nccl_version = lowest(nccl::version()),
+            .driver_version = lowest(cuda::driver_version())};
+}
+
 config::JobConfig with_graphs_chosen(const config::JobConfig& config, const mpi::Comm& ranks,
                                      const RankContext& context) {
     if (!computes_on_gpu()) return config;
-    const auto lowest = [&](int own) { return -static_cast<int>(comm::maximum(*context.control, -own)); };
-    const GraphChoice choice =
-        choose_graphs(config, {.has_experts = choose_model(config.model).experts.has_value(),
-                               .several_nodes = !ranks.within_one_node(),
-                               .nccl_version = lowest(nccl::version()),
-                               .driver_version = lowest(cuda::driver_version())});
+    const GraphChoice choice = choose_graphs(config, graph_facts(config, ranks, context));
     if (!choice.why_off.empty() && context.control->rank() == 0)
         spdlog::info("no CUDA graphs: {}", choice.why_off);
     config::JobConfig with_choice = config;

@@ -33,6 +33,13 @@ bool uses_graphs(const config::JobConfig& config, const GraphFacts& facts = {});
 /// The same where messages in graphs may hang: there "auto" is off, and "true" throws UserError.
 GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts);
 
+/// Why tensor parallelism must not overlap with products, for which it sends messages: the user demands
+/// graphs (compile.graphs = true), and messages in them may hang. Empty if it may.
+std::string why_no_overlap(const config::JobConfig& config, const GraphFacts& facts);
+
+/// The facts of a job on GPUs. COLLECTIVE over `ranks`, those of the context.
+GraphFacts graph_facts(const config::JobConfig& config, const mpi::Comm& ranks, const RankContext& context);
+
 /// COLLECTIVE over `ranks`, those of the context: the configuration of a run on GPUs with the choice in place
 /// of "auto". Rank 0 logs why graphs are off. Throws as choose_graphs(). On processors, the same
 /// configuration.
