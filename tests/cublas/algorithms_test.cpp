@@ -167,6 +167,23 @@ TEST_F(Algorithms, ThatNeedTheAddendInPlaceAreNotTaken) {
     gradient.expect_products(1);
 }
 
+TEST_F(Algorithms, AreThoseOfTheChoice) {
+    for (const int choice : {0, 1, 2}) {
+        Multiplier multiplier({.choice = choice});
+        gradient.run(multiplier);
+        EXPECT_EQ(last_algorithm(), choice);
+    }
+    Multiplier beyond({.choice = 3});
+    EXPECT_ERROR(gradient.run(beyond), NoAlgorithm, "has no algorithm for bf16 [32, 32]");
+    fake_cublaslt().only_in_place = 0;  // which counts no more for an addend of its own
+    const OwnedMatrix zeros(ElementType::Float32, kSize, kSize, {});
+    Product product = gradient.product();
+    product.addend = zeros.constant().data;
+    Multiplier second({.choice = 1});
+    gradient.run(second, product);
+    EXPECT_EQ(last_algorithm(), 2);
+}
+
 TEST_F(Algorithms, ThatFailAreNamed) {
     fake_cublaslt().refused = {0};
     Multiplier multiplier;

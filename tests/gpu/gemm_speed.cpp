@@ -6,15 +6,24 @@
 // --held measures the products in bf16 while a kernel holds some multiprocessors, as NCCL's collectives do:
 // with the algorithm of a free GPU, and with the one that cuBLASLt chooses for the multiprocessors that are
 // left.
+//
+// --finalists N measures each product in bf16 with the first N algorithms of cuBLASLt's heuristic on a hot
+// GPU: the heuristic's own choice runs first, without being measured; then all run in turn, twice. A GPU at
+// its power limit may run the algorithm slower that is faster in a short burst. Training takes the
+// heuristic's choice; the last lines say what the best ones would save of a microbatch's products.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <optional>
 #include <random>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/element_type.h"
@@ -23,6 +32,7 @@
 #include "cuda/device.h"
 #include "cuda/memory.h"
 #include "cuda/stream.h"
+#include "gpu/energy.h"
 #include "gpu/hold.h"
 
 namespace argosy::cublas {
@@ -33,31 +43,35 @@ struct Linear {
     int64_t in, out;
     bool bias = false;
     int64_t most_tokens = 1 << 30;  // the head computes its logits in chunks
+    int64_t times = 1;              // of a microbatch
 };
 
 struct Model {
     std::string name;
     int64_t dim, key_dim, hidden, vocab;
     bool bias;  // biases of queries, keys and values
+    int64_t layers;
 };
 
 constexpr int64_t kHeadTokens = 5632;  // of 16384 in three chunks: model/head.cpp
 
 /// Products as a layer runs them: one for q, k and v, one for gate and up.
-std::vector<Linear> linears_of(const Model& model) {
-    return {{model.name, "q, k, v", model.dim, model.dim + 2 * model.key_dim, model.bias},
-            {model.name, "o", model.dim, model.dim},
-            {model.name, "gate, up", model.dim, 2 * model.hidden},
-            {model.name, "down", model.hidden, model.dim},
-            {model.name, "head", model.dim, model.vocab, false, kHeadTokens}};
+std::vector<Linear> linears_of(const Model& model, int64_t tokens) {
+    constexpr int64_t kAll = 1 << 30;
+    const int64_t layers = model.layers, chunks = (tokens + kHeadTokens - 1) / kHeadTokens;
+    return {{model.name, "q, k, v", model.dim, model.dim + 2 * model.key_dim, model.bias, kAll, layers},
+            {model.name, "o", model.dim, model.dim, false, kAll, layers},
+            {model.name, "gate, up", model.dim, 2 * model.hidden, false, kAll, layers},
+            {model.name, "down", model.hidden, model.dim, false, kAll, layers},
+            {model.name, "head", model.dim, model.vocab, false, kHeadTokens, chunks}};
 }
 
-const std::vector<Model> kModels = {{"Qwen2.5-0.5B", 896, 128, 4864, 151936, true},
-                                    {"Qwen2.5-1.5B", 1536, 256, 8960, 151936, true},
-                                    {"Qwen2.5-3B", 2048, 256, 11008, 151936, true},
-                                    {"Qwen2.5-7B", 3584, 512, 18944, 152064, true},
-                                    {"Llama-3-8B", 4096, 1024, 14336, 128256, false}};
-const Model kTiny = {"tiny", 48, 16, 96, 200, true};
+const std::vector<Model> kModels = {{"Qwen2.5-0.5B", 896, 128, 4864, 151936, true, 24},
+                                    {"Qwen2.5-1.5B", 1536, 256, 8960, 151936, true, 28},
+                                    {"Qwen2.5-3B", 2048, 256, 11008, 151936, true, 36},
+                                    {"Qwen2.5-7B", 3584, 512, 18944, 152064, true, 28},
+                                    {"Llama-3-8B", 4096, 1024, 14336, 128256, false, 32}};
+const Model kTiny = {"tiny", 48, 16, 96, 200, true, 2};
 
 /// The GPU's rate at sizes that suit it.
 const Linear kPeak = {"-", "square", 8192, 8192, false, 8192};
@@ -274,14 +288,17 @@ struct Options {
     double seconds = 0.06;
     bool quick = false;
     std::vector<int> held;  // numbers of multiprocessors
+    int finalists = 0;
+    double preheat_seconds = 1, sustained_seconds = 0.75;
 };
 
 std::vector<Linear> layers_of(const Options& options) {
-    if (options.quick) return linears_of(kTiny);
-    std::vector<Linear> layers = {kPeak};
+    if (options.quick) return linears_of(kTiny, options.tokens);
+    std::vector<Linear> layers;
+    if (options.finalists == 0) layers.push_back(kPeak);
     for (const Model& model : kModels) {
         if (!options.model.empty() && model.name != options.model) continue;
-        for (const Linear& layer : linears_of(model)) layers.push_back(layer);
+        for (const Linear& layer : linears_of(model, options.tokens)) layers.push_back(layer);
     }
     return layers;
 }
@@ -341,6 +358,110 @@ ExitCode measure_held(const Options& options) {
     return ExitCode::Done;
 }
 
+/// An algorithm of a product, and what it takes while it runs again and again.
+struct Finalist {
+    std::unique_ptr<Multiplier> multiplier;
+    double seconds = 0, busy_seconds = 0;
+    std::optional<double> joules = 0;  // of busy_seconds
+    int64_t launches = 0;
+
+    double seconds_each() const { return busy_seconds / static_cast<double>(launches); }
+    std::string watts() const { return joules ? fmt::format("{:.0f}", *joules / seconds) : "-"; }
+    std::string joules_each() const {
+        return joules ? fmt::format("{:.4g}", *joules / static_cast<double>(launches)) : "-";
+    }
+};
+
+/// Runs products for some seconds, without a wait between them, and adds up what they take.
+void sustain(Finalist& finalist, const Product& product, double seconds, const cuda::EnergyMeter& meter,
+             const cuda::Stream& stream) {
+    constexpr int kAtOnce = 8;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto passed = [&] {
+        return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    const std::optional<double> before = meter.joules();
+    cuda::Event first, last;
+    first.record(stream);
+    do {
+        // The host waits for the launches before the last ones, so the GPU never does.
+        cuda::Event earlier;
+        earlier.record(stream);
+        for (int i = 0; i < kAtOnce; ++i) finalist.multiplier->run(product, stream.handle());
+        finalist.launches += kAtOnce;
+        while (!earlier.done()) std::this_thread::sleep_for(std::chrono::microseconds(20));
+    } while (passed() < seconds);
+    last.record(stream);
+    stream.synchronize();
+    finalist.busy_seconds += cuda::Event::seconds_between(first, last);
+    finalist.seconds += passed();
+    const std::optional<double> after = meter.joules();
+    finalist.joules = finalist.joules && before && after ? std::optional(*finalist.joules + *after - *before)
+                                                         : std::nullopt;
+}
+
+/// The heuristic's first algorithms that compute the product, in its order, measured.
+std::vector<Finalist> finalists_of(const Product& product, const Operands& operands, const Options& options,
+                                   const cuda::EnergyMeter& meter, const cuda::Stream& stream) {
+    std::vector<Finalist> all;
+    for (int choice = 0; choice < options.finalists; ++choice) {
+        Finalist one{.multiplier = std::make_unique<Multiplier>(MultiplierOptions{.choice = choice})};
+        try {
+            operands.check(*one.multiplier, product, stream);
+        } catch (const NoAlgorithm&) {
+            if (choice == 0) throw;
+            break;
+        }
+        all.push_back(std::move(one));
+    }
+    sustain(all[0], product, options.preheat_seconds, meter, stream);
+    all[0] = {.multiplier = std::move(all[0].multiplier)};
+    for (int round = 0; round < 2; ++round) {
+        for (Finalist& one : all) sustain(one, product, options.sustained_seconds, meter, stream);
+    }
+    return all;
+}
+
+ExitCode measure_finalists(const Options& options) {
+    const std::vector<Linear> layers = layers_of(options);
+    const Operands operands(Sizes(layers, options.tokens));
+    const cuda::Device device = cuda::describe_device(options.device);
+    const cuda::EnergyMeter meter(device.pci_bus_id);
+    const cuda::Stream stream;
+    fmt::print(
+        "{}, cuBLASLt {}; bf16, {} tokens, heads {}; the heuristic's first {} algorithms, each for 2 x {} s "
+        "after {} s\n\n"
+        "| model | linear | pass | algorithms | heuristic TFLOP/s | W | J | fastest | TFLOP/s | W | J | % "
+        "less "
+        "time |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+        device.name, version_text(), options.tokens, kHeadTokens, options.finalists,
+        options.sustained_seconds, options.preheat_seconds);
+    double of_heuristic = 0, of_fastest = 0;
+    for (const Linear& layer : layers) {
+        for (const Pass pass : kPasses) {
+            const Product product =
+                operands.product(layer, pass, std::min(options.tokens, layer.most_tokens));
+            const auto all = finalists_of(product, operands, options, meter, stream);
+            const auto fastest = std::ranges::min_element(all, {}, &Finalist::seconds_each);
+            const Finalist& first = all.front();
+            fmt::print("| {} | {} | {} | {} | {:.4g} | {} | {} | {} | {:.4g} | {} | {} | {:.2f} |\n",
+                       layer.model, layer.name, name(pass), all.size(),
+                       tera_flops(product, first.seconds_each()), first.watts(), first.joules_each(),
+                       fastest - all.begin(), tera_flops(product, fastest->seconds_each()), fastest->watts(),
+                       fastest->joules_each(), 100 * (1 - fastest->seconds_each() / first.seconds_each()));
+            std::fflush(stdout);
+            of_heuristic += static_cast<double>(layer.times) * first.seconds_each();
+            of_fastest += static_cast<double>(layer.times) * fastest->seconds_each();
+        }
+    }
+    fmt::print(
+        "\n| products of a microbatch | heuristic ms | fastest ms | % less time |\n| --- | --- | --- | --- "
+        "|\n"
+        "| {} tokens | {:.4g} | {:.4g} | {:.2f} |\n",
+        options.tokens, 1e3 * of_heuristic, 1e3 * of_fastest, 100 * (1 - of_fastest / of_heuristic));
+    return ExitCode::Done;
+}
+
 ExitCode measure(const Options& options) {
     const std::vector<Linear> layers = layers_of(options);
     const Operands operands(Sizes(layers, options.tokens));
@@ -387,10 +508,18 @@ int run(int argc, char** argv) {
     app.add_flag("--quick", options.quick, "tiny layers, to see that it works");
     app.add_option("--held", options.held, "instead, products in bf16 while so many multiprocessors are held")
         ->check(CLI::PositiveNumber);
+    app.add_option("--finalists", options.finalists,
+                   "instead, products in bf16 with so many algorithms of the heuristic, on a hot GPU")
+        ->check(CLI::Range(1, 8));
+    app.add_option("--preheat", options.preheat_seconds, "seconds before the finalists of a product")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--sustained", options.sustained_seconds, "of each of two measurements of a finalist")
+        ->check(CLI::PositiveNumber);
     CLI11_PARSE(app, argc, argv);
     return run_program("gemm_speed", [&] {
         if (cuda::device_count() == 0) throw RunError("there is no GPU here");
         cuda::set_device(options.device);
+        if (options.finalists > 0) return measure_finalists(options);
         return options.held.empty() ? measure(options) : measure_held(options);
     });
 }

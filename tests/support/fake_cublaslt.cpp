@@ -3,10 +3,12 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <type_traits>
 
 #include "support/fake_cublaslt_product.h"
@@ -19,8 +21,12 @@ namespace argosy::testing {
 
 FakeCublasLt& fake_cublaslt() {
     static FakeCublasLt fake = [] {
+        FakeCublasLt made;
         const char* const version = std::getenv("ARGOSY_FAKE_CUBLAS_VERSION");
-        return version ? FakeCublasLt{.version = std::strtoul(version, nullptr, 10)} : FakeCublasLt{};
+        if (version) made.version = std::strtoul(version, nullptr, 10);
+        const char* const slow = std::getenv("ARGOSY_FAKE_CUBLAS_SLOW");
+        if (slow) made.slow = std::atoi(slow);
+        return made;
     }();
     return fake;
 }
@@ -285,7 +291,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
 
     if (fake.idle) return CUBLAS_STATUS_SUCCESS;
     enqueue(
-        stream, [=] { call.compute(); },
+        stream,
+        [=] {
+            if (number == fake_cublaslt().slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            call.compute();
+        },
         [=] {
             fake_cublaslt().ran.push_back(number);
             fake_cublaslt().num_float8 += is_float8(call.a_layout.type);

@@ -26,6 +26,8 @@ struct FakeCublasLt {
     bool lacks_float8 = false;
     /// The heuristic finds no algorithm for float8 unless the terms of sums are adjacent.
     bool lacks_other_orders = false;
+    /// The algorithm that takes a millisecond more; ARGOSY_FAKE_CUBLAS_SLOW, or none.
+    int slow = -1;
     /// Products are accepted but not computed.
     bool idle = false;
 

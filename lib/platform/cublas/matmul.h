@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/element_type.h"
+#include "base/error.h"
 
 struct CUstream_st;  // CUDA's name for what a cudaStream_t points to
 
@@ -120,9 +121,17 @@ struct Product {
 struct MultiplierOptions {
     /// Maximum workspace of an algorithm; NVIDIA recommends 32 MiB for Hopper and Blackwell.
     size_t workspace_bytes = size_t{32} << 20;
+    /// Which of the algorithms that cuBLASLt's heuristic names, of those that a problem allows: 0 is the
+    /// first, which training takes. tests/gpu/gemm_speed.cpp measures the others.
+    int choice = 0;
     /// Allocates the workspace on this thread's device; throws if there is too little memory. Empty: CUDA's
     /// own allocator.
     std::function<std::shared_ptr<std::byte>(size_t bytes)> allocate;
+};
+
+/// cuBLASLt's heuristic names no algorithm for a problem, or none with the number `choice`.
+struct NoAlgorithm : RunError {
+    using RunError::RunError;
 };
 
 /// Owns cuBLASLt's handle, the workspace, and the algorithm of each problem seen so far. A Multiplier belongs
@@ -139,7 +148,7 @@ class Multiplier {
     /// Queues the product on the stream and returns at once. The product's matrices must stay valid until the
     /// stream has done the product. A problem (shapes, strides, types and alignments of the pointers) keeps
     /// the algorithm that cuBLASLt's heuristic names first, so equal products have equal bits. Throws
-    /// RunError that names the product.
+    /// RunError that names the product, NoAlgorithm if cuBLASLt has none.
     void run(const Product& product, CUstream_st* stream);
 
     /// The same for a product that may be computed in another way: returns false if cuBLASLt finds no

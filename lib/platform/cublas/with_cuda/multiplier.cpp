@@ -20,10 +20,6 @@ std::shared_ptr<std::byte> allocate_from_cuda(size_t bytes) {
     return {memory, memory->data()};
 }
 
-struct NoAlgorithm : RunError {
-    using RunError::RunError;
-};
-
 Handle make_handle() {
     if (cuda::device_count() == 0) {
         throw RunError(
@@ -69,7 +65,7 @@ ProductPlan& Multiplier::State::plan_of(const Product& product, const Operands& 
     if (const auto found = plans.find(operands.problem); found != plans.end()) return *found->second;
     check_target(product, operands.problem, target);
     auto plan = std::make_unique<ProductPlan>(operands);
-    const cublasStatus_t status = plan->find_algorithm(handle.get(), options.workspace_bytes);
+    const cublasStatus_t status = plan->find_algorithm(handle.get(), options.workspace_bytes, options.choice);
     if (status != CUBLAS_STATUS_SUCCESS) {
         throw NoAlgorithm("cuBLASLt {} has no algorithm for {}: {}", version_text(), describe(product),
                           explain(status));

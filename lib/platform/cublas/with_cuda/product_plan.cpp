@@ -169,7 +169,7 @@ void ProductPlan::set_pointers(const Operands& operands) {
     set(operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.scale_b);
 }
 
-cublasStatus_t ProductPlan::find_algorithm(cublasLtContext* handle, size_t workspace_bytes) {
+cublasStatus_t ProductPlan::find_algorithm(cublasLtContext* handle, size_t workspace_bytes, int choice) {
     constexpr int kCandidates = 8;
     cublasLtMatmulPreferenceOpaque_t preference = preference_for(problem_, workspace_bytes);
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> results{};
@@ -179,6 +179,7 @@ cublasStatus_t ProductPlan::find_algorithm(cublasLtContext* handle, size_t works
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     for (int i = 0; i < num_results; ++i) {
         if (results[i].state != CUBLAS_STATUS_SUCCESS || !takes_addend(results[i].algo, problem_)) continue;
+        if (choice-- > 0) continue;
         algorithm_ = results[i].algo;
         return CUBLAS_STATUS_SUCCESS;
     }

@@ -26,9 +26,9 @@ class ProductPlan {
     ProductPlan(const ProductPlan&) = delete;  // the descriptors stay where they were made
     ProductPlan& operator=(const ProductPlan&) = delete;
 
-    /// Takes the algorithm that cuBLASLt's heuristic names first, of those that the problem allows. Returns
-    /// cuBLASLt's status.
-    cublasStatus_t find_algorithm(cublasLtContext* handle, size_t workspace_bytes);
+    /// Takes algorithm number `choice` of those that cuBLASLt's heuristic names and the problem allows.
+    /// Returns cuBLASLt's status.
+    cublasStatus_t find_algorithm(cublasLtContext* handle, size_t workspace_bytes, int choice);
 
     /// Queues the product on the stream; returns cuBLASLt's status. REQUIRES: find_algorithm() has succeeded.
     cublasStatus_t launch(cublasLtContext* handle, const Operands& operands, std::span<std::byte> workspace,
