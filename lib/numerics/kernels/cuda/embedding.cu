@@ -87,8 +87,8 @@ __global__ void __launch_bounds__(kGradientThreads, kGradientBlocks)
     const int64_t column = (int64_t{blockIdx.y} * kGradientThreads + threadIdx.x) * kCount;
     const bool within = column < args.row_size;
     const Positions here(args, positions, first);
-    const bool continues = here.row >= 0 && first + lane > 0 &&
-                           args.tokens[first + lane - 1] == here.row + args.begin;
+    const bool continues =
+        here.row >= 0 && first + lane > 0 && args.tokens[first + lane - 1] == here.row + args.begin;
     const unsigned starts = __ballot_sync(kAllLanes, here.row >= 0 && !continues);
     for (int start = 0; start < kStartsPerBlock; ++start) {
         if ((starts >> start & 1) == 0) continue;

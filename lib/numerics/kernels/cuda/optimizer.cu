@@ -3,8 +3,8 @@
 // four elements, so that the 16 bytes of each thread of a warp are adjacent.
 //
 // An element of AdamW takes about 50 instructions in fp32, and 84 with everything but the gradient in bf16
-// (counted for compute capability 9.0). While its 28 or 16 bytes move, an H200 has time for 170 or 97, so that
-// loads must go on while a thread computes. A sum takes about 20, and there is time for 48.
+// (counted for compute capability 9.0). While its 28 or 16 bytes move, an H200 has time for 170 or 97, so
+// that loads must go on while a thread computes. A sum takes about 20, and there is time for 48.
 #include "kernels/cuda/kernels.h"
 
 #include "kernels/cuda/device.cuh"
@@ -214,7 +214,8 @@ __device__ void update_block(const Item& item, const Gradient* gradients, int64_
 }
 
 template <class V>
-__global__ void __launch_bounds__(kThreads, V::kBlocks) adamw_kernel(const __grid_constant__ TensorList<Item> list) {
+__global__ void __launch_bounds__(kThreads, V::kBlocks)
+    adamw_kernel(const __grid_constant__ TensorList<Item> list) {
     const auto place = list.place();
     const Item& item = list.items[place.item];
     const AdamW& args = item.rows.update;

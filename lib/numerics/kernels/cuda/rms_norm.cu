@@ -12,7 +12,9 @@ constexpr int kThreads = 256;  // per block of any_rms_norm_kernel
 /// Blocks per multiprocessor for which rms_norm_kernel has registers. In long rows, 16 warps wait for each
 /// other before they store; meanwhile the other blocks have 32 KB or more in flight.
 template <class Shape>
-constexpr int kMinBlocks = Shape::kThreads < 512 ? 768 / Shape::kThreads : Shape::kPacks <= 2 ? 3 : 2;
+constexpr int kMinBlocks = Shape::kThreads < 512 ? 768 / Shape::kThreads
+                           : Shape::kPacks <= 2  ? 3
+                                                 : 2;
 
 __device__ inline float inverse_rms(float squares, int64_t row_size, float eps) {
     return rsqrtf(__fdividef(squares, static_cast<float>(row_size)) + eps);
