@@ -6,6 +6,8 @@ The report is results/<gpu>-<date>.md beside this file, in Markdown, written ane
 run leaves what it has; sections of parts that are not run now stay as they are. The .log beside it has the output, of each
 part up to 1 MiB. A PART is a part, a group of parts, or throughput for all of throughput.*; without PART all parts run.
 With --together all parts that do not measure speeds run at the same time, before the others; their lines alternate in the log.
+`one` is what one GPU is wanted for in ten minutes, `eight` what eight GPUs of a node are wanted for in fifteen: parts with limits
+that add up to that. A part that needs more GPUs than there are is skipped.
 usage: run_parts.py [--quick] [--together] [--budget SECONDS] [--results FOLDER] [--targets] [PART ...]
 """
 import argparse
@@ -48,6 +50,7 @@ class Part:
     environment: dict = dataclasses.field(default_factory=dict)
     least: int = 15  # seconds; with less time left the part finds nothing and does not start
     measures: bool = False  # the GPU's speed, so that no other part may run at the same time
+    gpus: int = 1  # that the part needs, if more than one
 
 
 def sanitizer(tool, environment=None):
@@ -72,9 +75,23 @@ def training(what, test_class, *tests):
                 least=60)
 
 
-def collective(name, ranks):
-    return (SOURCE / "jobs/mpirun.sh", ranks, *nccl_rank(num_gpus()), BIN / "nccl-bench", name, "--backend", "nccl", "-b", "1K",
-            "-e", "64M", "-f", "16")
+def collective(name, ranks, *words):
+    return (SOURCE / "jobs/mpirun.sh", ranks, *nccl_rank(num_gpus()), *words, BIN / "nccl-bench", name, "--backend", "nccl",
+            "-b", "1K", "-e", "64M", "-f", "16")
+
+
+# What NCCL chose, of rank 0, for the words after it.
+NCCL_LOG = ("sh", "-c", '[ "$OMPI_COMM_WORLD_RANK" != 0 ] || export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH; exec "$0" "$@"')
+
+
+def on_axes(name, mesh):
+    """A collective of eight ranks, of groups of neighbours and of groups across them."""
+    return (*collective(name, 8, *NCCL_LOG), "--mesh", mesh)
+
+
+def rank_runs(what, gpus, *words, limit=850):
+    return Part(what, PRODUCT, [(sys.executable, HERE / "rank_runs.py", *words)], limit, None, least=30, measures=True,
+                gpus=gpus)
 
 
 def operations(*words):
@@ -89,10 +106,17 @@ GROUPS = {
     "speed": ("throughput.0.5B", "throughput.1.5B", "throughput.3B", "gemm", "bandwidth"),
     "training": ("train.losses", "train.types", "train.bits", "train.rest", "eval", "curves", "memcheck"),
     "times": tuple(TIMES),
-    "large": ("throughput.7B", "float8", "racecheck", "grouped", "held", "nccl", "ranks.bandwidth", "ranks.nccl", "ranks.bits",
-              "ranks.experts", "ranks.peers", "ranks.peer_speed"),
+    "large": ("throughput.7B", "float8", "finalists", "throughput.8192", "racecheck", "grouped", "held", "muon", "nccl",
+              "ranks.bandwidth", "ranks.nccl", "ranks.bits", "ranks.interleaved", "ranks.peers"),
+    "node": ("ranks.axes", "ranks.layouts", "ranks.channels", "ranks.points", "ranks.killed", "ranks.experts", "ranks.peer_speed"),
     "peers": ("throughput.wide", "throughput.small"),
     "rest": ("throughput.8B", "preflight", "synccheck", "initcheck"),
+}
+# {part: its limit in seconds}: parts of the groups above, for ten minutes on one GPU and for fifteen on eight.
+BUNDLES = {
+    "one": {"bandwidth": 45, "kernel_times.7B": 65, "finalists": 115, "throughput.8192": 130, "held": 85, "muon": 80,
+            "ranks.interleaved": 80},
+    "eight": {"ranks.axes": 130, "ranks.layouts": 320, "ranks.channels": 200, "ranks.points": 190, "ranks.killed": 60},
 }
 PARTS = {
     "machine": Part("the machine", ("pretrain",),
@@ -137,12 +161,17 @@ PARTS = {
     "float8": throughput("7B", words=("--tokens", 32768, "--float8", "tensorwise_kept", "tensorwise", "rowwise",
                                             "blockwise", "--"),
                          what="tokens/s of {}, and with products in float8"),
+    "finalists": Part("products of a 7B with the heuristic's first algorithms, on a hot GPU", ("gemm_speed",),
+                      [(TESTS / "gemm_speed", "--model", "Qwen2.5-7B", "--finalists", 3)], 240, ("--quick",), measures=True),
+    "throughput.8192": throughput("8B", words=("--tokens", 32768, "--steps", 4, "--seq", 8192, "--compare-graphs"),
+                                  what="{} with samples of 8,192 tokens, with CUDA graphs and without"),
     "racecheck": sanitizer("racecheck"),
     "grouped": Part("products of experts beside one product of as many rows", ("expert_speed",), [(TESTS / "expert_speed",)], 180,
                     ("--quick",), measures=True),
     "held": Part("products beside a kernel that holds multiprocessors, as collectives do", ("gemm_speed",),
                  [(TESTS / "gemm_speed", "--model", "Qwen2.5-7B", "--seconds", 0.03, "--held", 8, 16, 24, 32)], 240,
                  ("--quick",), measures=True),
+    "muon": rank_runs("the update of Muon and of AdamW, 1.5B", 1, "--ranks", 1, "--limit", 75, "muon"),
     "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
     "ranks.bandwidth": Part("collectives of several ranks; of ranks that share a GPU all but one have an NCCL_HOSTID of their own",
                             ("nccl-bench",), [collective("all_reduce", 2), collective("all_gather", 4)], 120,
@@ -152,14 +181,25 @@ PARTS = {
     "ranks.bits": training("graphs, experts, float8 and registered memory between several ranks, on one GPU or several", "Ranks",
                            "a_graph_changes_no_bit_between_ranks", "experts_between_ranks", "float8_between_ranks",
                            "registered_memory_and_products_that_leave_channels_between_ranks"),
-    "ranks.experts": Part("experts divided over eight GPUs, and on each: tokens/s and losses", PRODUCT,
-                          [(sys.executable, HERE / "expert_ranks.py")], 850, None, least=120, measures=True),
+    # The memory of each communicator is in the log.
+    "ranks.interleaved": rank_runs("a tiny model on four ranks, on one GPU or several: pipeline, interleaved, x tensor parallel", 1,
+                                   "--ranks", 4, "--limit", 60, "layouts", "--only", "one rank", "pp2 x tp2 interleaved"),
+    "ranks.axes": Part("collectives of eight GPUs and of groups of two and four, with NCCL's log", ("nccl-bench",),
+                       [on_axes(name, mesh) for mesh in ("2x4", "4x2")
+                        for name in ("all_gather", "reduce_scatter", "all_reduce", "alltoall", "sendrecv")], 300,
+                       least=30, measures=True, gpus=8),
+    "ranks.layouts": rank_runs("a tiny model in layouts of eight ranks against one rank", 8, "--limit", 25, "layouts"),
+    "ranks.channels": rank_runs("8B, all parameters sharded, samples of 8,192 tokens, with limits on NCCL's channels", 8,
+                                "--limit", 60, "channels"),
+    "ranks.points": rank_runs("8B with tensor parallelism, with its overlap and without (configs/expected/8b.points)", 8,
+                              "--limit", 60, "points", "--only", 0, 1, 6, 7, 8, 9),
+    "ranks.killed": training("a rank that is killed ends the job", "Ranks", "a_killed_rank_ends_the_job"),
+    "ranks.experts": rank_runs("experts divided over eight GPUs, and on each: tokens/s and losses", 8, "experts"),
     "ranks.peers": training("async tensor parallelism by copies to the memory of another rank, on one GPU or two", "Ranks",
                             "peer_copies_change_no_bit"),
-    # Two GPUs: ranks that share one take turns on it.
     "ranks.peer_speed": Part("exchanges along a ring through NCCL and by copies, alone and beside a product", ("peer_speed",),
                              [(SOURCE / "jobs/mpirun.sh", 2, *nccl_rank(num_gpus()), TESTS / "peer_speed")], 120, ("--quick",),
-                             measures=True),
+                             measures=True, gpus=2),
     # One round of the three programs takes a minute or two.
     "throughput.wide": throughput("wide", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),
     "throughput.small": throughput("small", ("--steps", 4, "--rounds", 1), ("--tokens", 131072)),
@@ -174,7 +214,8 @@ PARTS = {
 }
 COUNTS = (re.compile(r"^\[  (PASSED|FAILED|SKIPPED) ? ?\] (\d+ tests?)"), re.compile(r"^(Ran \d+ tests?|OK.*)"),
           re.compile(r"^(FAILED \(.*)"), re.compile(r"^=+ (ERROR SUMMARY.*|RACECHECK SUMMARY.*)"),
-          re.compile(r"^(losses \[.*)"), re.compile(r"^(#.*bus bandwidth.*)"))
+          re.compile(r"^(losses \[.*)"), re.compile(r"^(#.*bus bandwidth.*)"), re.compile(r"^(skipped: .*)"),
+          re.compile(r"^(.*NCCL communicators took .*)"))
 ASKED = {"GPU": "name", "driver": "driver_version", "memory": "memory.total", "power limit": "power.limit",
          "SM clock, at most": "clocks.max.sm", "memory clock, at most": "clocks.max.mem"}
 
@@ -348,8 +389,11 @@ def run_part(report, name, part, quick, seconds_left=math.inf):
     running.put("running")
     print(f"{name} ...", flush=True)
     more = part.quick or () if quick else ()
-    statuses = []
-    for command in part.commands:
+    statuses, commands = [], part.commands
+    if part.gpus > max(1, num_gpus()):
+        running.add(f"skipped: {part.gpus} GPUs are needed, and there are {num_gpus()}")
+        statuses, commands = [77], []
+    for command in commands:
         if not running.over_limit:
             statuses.append(running.run((*command, *more)))
     verdict = running.verdict(statuses)
@@ -383,18 +427,19 @@ def run_all(report, parts, quick, budget, together=False):
 
 def named_by(word):
     """The parts that a word of the command line names."""
-    return GROUPS.get(word) or [part for part in PARTS if part == word or part.startswith(word + ".")]
+    return GROUPS.get(word) or list(BUNDLES.get(word, ())) or [part for part in PARTS if part == word or part.startswith(word + ".")]
 
 
 def chosen(words, quick):
     """{name: part} in order of worth."""
     unknown = [word for word in words if not named_by(word)]
     if unknown:
-        print(f"run: no part {', '.join(unknown)}: there are the groups {', '.join(GROUPS)}, and {', '.join(PARTS)}",
+        print(f"run: no part {', '.join(unknown)}: there are the groups {', '.join((*BUNDLES, *GROUPS))}, and {', '.join(PARTS)}",
               file=sys.stderr)
         sys.exit(2)
     named = {part for word in words for part in named_by(word)}
-    return {name: part for name, part in PARTS.items()
+    limits = {part: limit for word in words for part, limit in BUNDLES.get(word, {}).items()}
+    return {name: dataclasses.replace(part, limit=limits.get(name, part.limit)) for name, part in PARTS.items()
             if (name in named if words else not (quick and part.quick is None))}
 
 
@@ -408,7 +453,7 @@ def seconds(text):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="PART", help="; ".join(
-        f"{group}: {', '.join(parts)}" for group, parts in GROUPS.items()))
+        f"{group}: {', '.join(parts)}" for group, parts in (BUNDLES | GROUPS).items()))
     parser.add_argument("--quick", action="store_true", help="use small sizes and leave out the largest models")
     parser.add_argument("--together", action="store_true", help="run what does not measure speeds at the same time")
     parser.add_argument("--budget", type=seconds, default=math.inf, metavar="SECONDS", help="end after this time")

@@ -166,6 +166,43 @@ class Parts(RunTest):
         self.assertEqual(list(self.parts.chosen(["training", "first", "eval"], quick=False)),
                          [*self.parts.GROUPS["first"], *self.parts.GROUPS["training"]])
 
+    def test_bundles_end_in_time_by_the_limits_of_their_parts(self):
+        for bundle, minutes, gpus in (("one", 10, 1), ("eight", 15, 8)):
+            chosen = self.parts.chosen([bundle], quick=False)
+            self.assertEqual(chosen.keys(), self.parts.BUNDLES[bundle].keys())
+            self.assertLessEqual(sum(part.limit for part in chosen.values()), 60 * minutes)
+            for name, part in chosen.items():
+                self.assertLessEqual(part.limit, self.parts.PARTS[name].limit, name)
+                self.assertLessEqual(part.least, part.limit, name)
+                self.assertLessEqual(part.gpus, gpus, name)
+        self.assertGreater(self.parts.chosen(["one", "speed"], quick=False).keys(), self.parts.BUNDLES["one"].keys())
+
+    def test_a_part_that_needs_more_gpus_says_so(self):
+        self.parts.PARTS["kernels"].gpus = 8
+        self.parts.num_gpus = lambda: 2
+        good, text = self.run_parts("kernels")
+        self.assertEqual(good, [True])
+        self.assertIn("## kernels: skipped", text)
+        self.assertIn("- skipped: 8 GPUs are needed, and there are 2", text)
+        self.parts.num_gpus = lambda: 8
+        self.assertIn("## kernels: passed", self.run_parts("kernels")[1])
+
+    def test_the_points_and_layouts_of_parts_exist(self):
+        runs = self.module("rank_runs")
+        for name, part in self.parts.PARTS.items():
+            words = [str(word) for word in part.commands[0]]
+            if not words[1:] or not words[1].endswith("rank_runs.py"):
+                continue
+            case = next(word for word in words[2:] if word in runs.CASES)
+            ranks = int(words[words.index("--ranks") + 1]) if "--ranks" in words else 8
+            names = [variant.name for variant in runs.CASES[case].variants(ranks)]
+            with self.subTest(name):
+                self.assertEqual(set(words[words.index("--only") + 1:] if "--only" in words else names) - set(names), set())
+                self.assertEqual(len(set(names)), len(names))
+        self.assertGreaterEqual(len(runs.LAYOUTS), 20)
+        first, second = runs.points(8)[:2]
+        self.assertEqual(second.settings, first.settings | {"parallelism.enable_async_tensor_parallel": "true"})
+
     def test_every_test_of_training_is_in_a_part(self):
         defined = [name for file in ("tests/pretrain/gpu_run.py", "tests/gpu/train_test.py")
                    for name in re.findall(r"^    def (test_\w+)", (SOURCE / file).read_text(), re.M)]

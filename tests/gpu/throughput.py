@@ -15,7 +15,7 @@ tokens/s are those of the median step, first steps left out. TFLOP/s count what 
 --compare-graphs also runs each case without CUDA graphs, judges no target, and fails if a loss differs by more than
 MAX_DIFFERENCE of it: graphs change no loss, but attention's backward adds in any order.
 --float8 RECIPE also runs each case with the products of its linear layers in float8.
-usage: throughput.py [--quick] [--compare-graphs] [--float8 RECIPE ...] [--tokens N] [--rounds N] [CASE ...]
+usage: throughput.py [--quick] [--compare-graphs] [--float8 RECIPE ...] [--tokens N] [--seq N] [--rounds N] [CASE ...]
 """
 import argparse
 import dataclasses
@@ -68,6 +68,12 @@ class Case:
 
     def settings_on(self, memory_gb):
         return self.settings | (self.more if memory_gb < LARGE_GB else {})
+
+    def with_seq(self, seq):
+        """The same case with longer samples; where a microbatch then has more tokens, with full recompute."""
+        plans = {gb: (max(1, microbatch * self.seq // seq), recompute if microbatch * self.seq >= seq else "full")
+                 for gb, (microbatch, recompute) in self.plans.items()}
+        return dataclasses.replace(self, seq=seq, plans=plans)
 
     def plan(self, memory_gb):
         known = [gb for gb in self.plans if gb <= memory_gb]
@@ -343,6 +349,7 @@ def parse():
     parser.add_argument("--compare-graphs", action="store_true", help="compare with runs without CUDA graphs")
     parser.add_argument("--float8", nargs="+", default=[], choices=RECIPES, metavar="RECIPE",
                         help=f"also run with products in float8: {', '.join(RECIPES)}")
+    parser.add_argument("--seq", type=int, help="tokens of a sample, with as many in a microbatch as its case has")
     parser.add_argument("--limit", type=int, default=400, help="time limit of each run in seconds")
     options = parser.parse_args()
     if unknown := set(options.cases) - set(CASES):
@@ -364,7 +371,7 @@ def main():
         row(COLUMNS)
         row(["---"] * len(COLUMNS))
         for name in options.cases or [name for name in CASES if name not in NAMED_ALONE]:
-            case = CASES[name]
+            case = CASES[name].with_seq(options.seq or CASES[name].seq)
             try:
                 found = bench.run(case)
             except Failure as failure:

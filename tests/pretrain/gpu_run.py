@@ -2,6 +2,9 @@
 initial weights equal the CPU's, and neither graphs nor a repetition change a bit. A script derives its tests from OnGpu
 and defines how the two programs are started."""
 import json
+import pathlib
+import signal
+import time
 
 import run
 
@@ -38,6 +41,13 @@ LAYOUTS = {"fsdp2": (2, {SHARD: 2}), "ddp2": (2, {REPLICATE: 2}), "tp2": (2, {TE
            "hsdp2x2": (4, {REPLICATE: 2}), "cp2": (2, {CONTEXT: 2}), "ring2": (2, {CONTEXT: 2, ROTATE: "ring"}),
            "tp2_async": (2, {TENSOR: 2, "parallelism__enable_async_tensor_parallel": True,
                              "parallelism__disable_loss_parallel": True})}
+
+
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def losses(steps):
@@ -256,6 +266,27 @@ class BetweenRanks(Places):
         num_ranks, layout = LAYOUTS["fsdp2"]
         found = self.train(self.gpu, num_ranks, "two", parallelism__expert_parallel_degree=2, **layout, **self.experts())
         self.assert_alike(found, expected, self.fp32_tolerance)
+
+    def test_a_killed_rank_ends_the_job(self):
+        """Ranks that wait for it end, too, and the job says which one was killed."""
+        num_ranks, layout = LAYOUTS["fsdp2"]
+        job = self.start(num_ranks, *self.small("killed", **(SMALL | layout | {"training__steps": 100000})), program=self.gpu[0],
+                         environment=self.gpu[1])
+        metrics = self.folder / "killed" / "metrics.jsonl"
+        while not metrics.exists() or metrics.read_text().count("\n") < 3:
+            self.assertIsNone(job.mpirun.poll(), "the job ended early")
+            self.assertLess(time.monotonic() - job.started, 120, "it never began")
+            time.sleep(0.02)
+        killed, ranks = time.monotonic(), job.rank_pids()
+        run.send(ranks[1], signal.SIGKILL)
+        done = job.finish(60)
+        self.assertNotIn(done.code, (0, None), done)
+        self.assertFalse(done.hung, done)
+        self.assertLess(time.monotonic() - killed, 30)
+        self.assertRegex(done.stderr + done.stdout, r"rank 1\b.*exited on signal 9")
+        while left := [rank for rank, pid in ranks.items() if is_alive(pid)]:
+            self.assertLess(time.monotonic() - killed, 40, f"ranks {left} have not ended")
+            time.sleep(0.05)
 
     def test_float8_between_ranks(self):
         settings = self.float8()

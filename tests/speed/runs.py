@@ -95,9 +95,10 @@ def terminate(process):
         process.wait()
 
 
-def start(command, limit, environment=None, until=None):
-    """Returns (stdout, seconds until `until` was true or None, whether the limit ended it). Throws Failure."""
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+def start(command, limit, environment=None, until=None, log=None):
+    """Returns (stdout, seconds until `until` was true or None, whether the limit ended it). `log`: a file for stderr. Throws
+    Failure."""
+    with tempfile.TemporaryFile("w+") as out, open(log, "w+") if log else tempfile.TemporaryFile("w+") as err:
         started, reached = time.monotonic(), None
         process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                    env=os.environ | (environment or {}), start_new_session=True)

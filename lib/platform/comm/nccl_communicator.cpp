@@ -9,6 +9,8 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/log.h"
+#include "base/units.h"
 #include "cuda/device.h"
 #include "gpu/device.h"
 
@@ -153,12 +155,15 @@ std::shared_ptr<watch::Lane> NcclCommunicator::make_lane(const nccl::UniqueId& i
                                watch::HostWait::Kind::Blocks);
     const auto size = static_cast<int>(members.size());
     watch::GpuState::Made& made = group_->gpu()->made;
-    const size_t free_bytes = cuda::free_memory_bytes();
+    const size_t before = cuda::free_memory_bytes();
     auto lane = std::make_shared<watch::Lane>(id, size, rank, max_channels, copy_engines,
                                               group_->gpu()->open_queue(name(), members));
     group_->gpu()->add(lane);
     ++made.number;
-    made.bytes += static_cast<int64_t>(free_bytes) - static_cast<int64_t>(cuda::free_memory_bytes());
+    const size_t after = cuda::free_memory_bytes();
+    made.bytes += static_cast<int64_t>(before) - static_cast<int64_t>(after);
+    spdlog::debug("NCCL's communicator over {}, {} ranks: {:.0f} MiB of the GPU were free, {:.0f} are",
+                  name(), size, static_cast<double>(before) / kMebi, static_cast<double>(after) / kMebi);
     return lane;
 }
 

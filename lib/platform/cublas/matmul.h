@@ -121,8 +121,8 @@ struct Product {
 struct MultiplierOptions {
     /// Maximum workspace of an algorithm; NVIDIA recommends 32 MiB for Hopper and Blackwell.
     size_t workspace_bytes = size_t{32} << 20;
-    /// Which of the algorithms that cuBLASLt's heuristic names, of those that a problem allows: 0 is the
-    /// first, which training takes. tests/gpu/gemm_speed.cpp measures the others.
+    /// The place of a problem's algorithm among those that cuBLASLt's heuristic names: 0 is the first, which
+    /// training takes. tests/gpu/gemm_speed.cpp measures the others.
     int choice = 0;
     /// Allocates the workspace on this thread's device; throws if there is too little memory. Empty: CUDA's
     /// own allocator.

@@ -34,7 +34,7 @@ bool uses_graphs(const config::JobConfig& config, const GraphFacts& facts = {});
 GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts);
 
 /// Why tensor parallelism must not overlap with products, for which it sends messages: the user demands
-/// graphs (compile.graphs = true), and messages in them may hang. Empty if it may.
+/// graphs (compile.graphs = true), which cannot have the messages, or may hang. Empty if it may.
 std::string why_no_overlap(const config::JobConfig& config, const GraphFacts& facts);
 
 /// The facts of a job on GPUs. COLLECTIVE over `ranks`, those of the context.

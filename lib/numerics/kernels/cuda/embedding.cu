@@ -38,9 +38,9 @@ __global__ void __launch_bounds__(kLookupThreads) embedding_kernel(Embedding<T> 
 /// The tokens are sorted, so that equal tokens are a run. For each run and each pack of columns, one thread
 /// adds the rows of dx from the first position of the run to the last, which fixes the order of the sum. A
 /// block takes the runs that begin at kStartsPerBlock adjacent positions, so most runs wait for the memory
-/// once: their tokens and positions were loaded with those of the runs before. The run of a frequent token
-/// mostly waits for memory; therefore the thread loads kPositionsAtOnce rows at once.
-/// With kGradientBlocks on a multiprocessor, 36 KB are in flight even where all tokens differ.
+/// once: their tokens and positions were loaded with those of the runs before. With kGradientBlocks on a
+/// multiprocessor, 36 KB are in flight even where all tokens differ. The run of a frequent token mostly waits
+/// for memory; therefore the thread loads kPositionsAtOnce rows at once.
 constexpr int kGradientThreads = 128, kGradientBlocks = 6, kPositionsAtOnce = 12, kStartsPerBlock = 8;
 
 /// Adjacent positions, one in each lane of the warp, and the rows of the sums to which they belong: -1 where

@@ -156,7 +156,7 @@ __host__ __device__ inline Rows rows_of(const AddRoundedRows& rows) {
     return {rows.addition.first_element, rows.addition.size, rows.row_length, rows.row_stride};
 }
 
-/// What the update of kCount adjacent elements reads, as memory holds it.
+/// The inputs of an update of kCount adjacent elements, as memory holds them.
 template <class V, class Gradient, int kCount>
 struct Loaded {
     Elements<Gradient, kCount> gradient;
