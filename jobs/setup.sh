@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # setup.sh [--tests]: installs the dependencies of the build: Debian packages (as root; otherwise it names the missing
-# ones) and a private Python environment under .deps/ with the wheels of LibTorch, CMake, and pyarrow for its library of
-# Parquet. With --tests it also installs the Python packages of the tests in .deps/tests/ and, as root, a Slurm to test
-# jobs. It does nothing if everything is there.
+# ones) and a private Python environment under .deps/ with the wheels of LibTorch, CMake, pyarrow for its library of
+# Parquet, and cuDNN's frontend, whose headers builds for GPUs include. With --tests it also installs the Python packages of
+# the tests in .deps/tests/ and, as root, a Slurm to test jobs. It does nothing if everything is there.
 # Without dpkg (a cluster whose modules provide MPI, HDF5 and compilers) it does not check packages; CMake then reports
 # missing ones. ARGOSY_SKIP_PACKAGES=1 has the same effect on a Debian cluster with modules. PYTHON names another python3.
 set -euo pipefail
@@ -14,7 +14,7 @@ packages=(g++ ninja-build ccache git pkg-config python3 python3-venv
           libcli11-dev nlohmann-json3-dev zlib1g-dev libzstd-dev libbz2-dev liblzma-dev libsentencepiece-dev
           libgtest-dev libbenchmark-dev)
 wheels=(torch==2.11.0 pyarrow==26.0.1 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-cupti==13.0.*' 'nvidia-nvtx==13.0.*'
-        'cmake==4.*')
+        'cmake==4.*' nvidia-cudnn-frontend==1.32.0)
 oldest_python=3.10  # the LibTorch wheel's own limit
 venv=$root/.deps/venv
 stamp=$venv/argosy-wheels
@@ -86,6 +86,7 @@ environment_is_whole() {
         compgen -G "$venv/lib/python3*/site-packages/torch/lib/libtorch_cpu.so" >/dev/null &&
         compgen -G "$venv/lib/python3*/site-packages/nvidia/*/lib/libcudart.so.*" >/dev/null &&
         compgen -G "$venv/lib/python3*/site-packages/nvidia/*/lib/libcupti.so.*" >/dev/null &&
+        compgen -G "$venv/lib/python3*/site-packages/include/cudnn_frontend.h" >/dev/null &&
         "$venv/bin/cmake" --version >/dev/null 2>&1
 }
 

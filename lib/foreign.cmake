@@ -158,9 +158,12 @@ if(ARGOSY_CUDA)
     unset(CMAKE_REQUIRED_LIBRARIES)
 endif()
 
-# CUDA's runtime, NCCL and cuBLASLt. Those of the wheels come first, since LibTorch loads them. Where ARGOSY_CUDA is off
-# the product needs none, and tests compile what wraps them where the headers are there.
-foreach(found CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY CUBLAS_INCLUDE CUBLAS_LIBRARY)
+# CUDA's runtime, NCCL, cuBLASLt, and cuDNN with the NVRTC that its frontend links. Those of the wheels come first, since
+# LibTorch loads them. Where ARGOSY_CUDA is off the product needs none, and tests compile what wraps them where the headers
+# are there.
+set(cuda_parts CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY CUBLAS_INCLUDE CUBLAS_LIBRARY
+               CUDNN_INCLUDE CUDNN_LIBRARY CUDNN_FRONTEND_INCLUDE NVRTC_INCLUDE NVRTC_LIBRARY)
+foreach(found IN LISTS cuda_parts)
     if(ARGOSY_${found} AND NOT EXISTS ${ARGOSY_${found}})
         unset(ARGOSY_${found} CACHE)  # a wheel was there when it was looked for
     endif()
@@ -183,16 +186,30 @@ find_path(ARGOSY_CUBLAS_INCLUDE cublasLt.h PATHS ${cublas_wheels} ENV CUDA_HOME 
           PATH_SUFFIXES include NO_DEFAULT_PATH)
 find_file(ARGOSY_CUBLAS_LIBRARY NAMES libcublasLt.so.13 libcublasLt.so
           PATHS ${cublas_wheels} ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES lib64 lib NO_DEFAULT_PATH)
+find_path(ARGOSY_CUDNN_INCLUDE cudnn_graph.h PATHS ${wheels}/nvidia/cudnn ENV CUDNN_HOME ENV CUDA_HOME /usr
+          PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_file(ARGOSY_CUDNN_LIBRARY libcudnn.so.9 PATHS ${wheels}/nvidia/cudnn ENV CUDNN_HOME ENV CUDA_HOME /usr
+          PATH_SUFFIXES lib lib64 lib/${CMAKE_LIBRARY_ARCHITECTURE} NO_DEFAULT_PATH)
+file(GLOB own_wheels ${PROJECT_SOURCE_DIR}/.deps/venv/lib/python3*/site-packages)
+find_path(ARGOSY_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h PATHS ${own_wheels} ${wheels} ENV CUDNN_FRONTEND_HOME
+          PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_path(ARGOSY_NVRTC_INCLUDE nvrtc.h PATHS ${wheels}/nvidia/cu13 ENV CUDA_HOME /usr/local/cuda
+          PATH_SUFFIXES include NO_DEFAULT_PATH)
+find_file(ARGOSY_NVRTC_LIBRARY NAMES libnvrtc.so.13 libnvrtc.so
+          PATHS ${wheels}/nvidia/cu13 ENV CUDA_HOME /usr/local/cuda PATH_SUFFIXES lib64 lib NO_DEFAULT_PATH)
 
 add_library(foreign_cuda INTERFACE)
+add_library(foreign_cudnn INTERFACE)
 add_library(foreign_nccl INTERFACE)
 add_library(foreign_cublas INTERFACE)
 if(ARGOSY_CUDA)
-    foreach(part CUDART_INCLUDE CUDART_LIBRARY NCCL_INCLUDE NCCL_LIBRARY CUBLAS_INCLUDE CUBLAS_LIBRARY)
+    foreach(part IN LISTS cuda_parts)
         if(NOT ARGOSY_${part})
-            message(FATAL_ERROR "ARGOSY_CUDA=ON needs CUDA's runtime, NCCL and cuBLASLt, and ARGOSY_${part} was not "
-                                "found in the wheels beside LibTorch, CUDA_HOME or NCCL_HOME. Install the wheel with "
-                                "its dependencies: .deps/venv/bin/pip install torch==2.11.0")
+            message(FATAL_ERROR "ARGOSY_CUDA=ON needs CUDA's runtime, NVRTC, NCCL, cuBLASLt, and cuDNN with its "
+                                "frontend, and ARGOSY_${part} was not found in the wheels beside LibTorch, CUDA_HOME, "
+                                "NCCL_HOME, CUDNN_HOME or CUDNN_FRONTEND_HOME. Run jobs/setup.sh, which installs the "
+                                "frontend, and install LibTorch's wheel with its dependencies: "
+                                ".deps/venv/bin/pip install torch==2.11.0")
         endif()
     endforeach()
     file(STRINGS ${ARGOSY_NCCL_INCLUDE}/nccl.h nccl_version REGEX "define NCCL_VERSION_CODE")
@@ -207,6 +224,9 @@ if(ARGOSY_CUDA)
     target_link_libraries(foreign_nccl INTERFACE ${ARGOSY_NCCL_LIBRARY} foreign_cuda)
     target_include_directories(foreign_cublas SYSTEM INTERFACE ${ARGOSY_CUBLAS_INCLUDE})
     target_link_libraries(foreign_cublas INTERFACE ${ARGOSY_CUBLAS_LIBRARY} foreign_cuda)
+    target_include_directories(foreign_cudnn SYSTEM INTERFACE
+                               ${ARGOSY_CUDNN_INCLUDE} ${ARGOSY_CUDNN_FRONTEND_INCLUDE} ${ARGOSY_NVRTC_INCLUDE})
+    target_link_libraries(foreign_cudnn INTERFACE ${ARGOSY_CUDNN_LIBRARY} ${ARGOSY_NVRTC_LIBRARY} foreign_cuda)
 endif()
 
 get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)

@@ -78,7 +78,7 @@ for target in $targets; do
     place=bin/$target
     [ -e "$build/$place" ] || place=tests/$target
     [ -e "$build/$place" ] || fail "$build has neither bin/$target nor $place"
-    pack "$build/$place" "$place" "$packages/torch/lib$packages/nvidia/cu13/lib$packages/nvidia/nccl/lib"
+    pack "$build/$place" "$place" "$packages/torch/lib$packages/nvidia/cu13/lib$packages/nvidia/cudnn/lib$packages/nvidia/nccl/lib"
 done
 
 # Open MPI takes the places of its files from OPAL_PREFIX, except that of its settings. Without the plugins for network

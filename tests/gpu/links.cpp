@@ -1,5 +1,6 @@
 // Refers to every function of lib/platform/gpu, so that the linker must find all of them.
 #include "gpu/attention.h"
+#include "gpu/cudnn.h"
 #include "gpu/device.h"
 #include "gpu/graph.h"
 
@@ -11,6 +12,7 @@ int main(int argc, char**) {
     const auto forward = gpu::attention(x, x, x);
     gpu::attention_backward(x, x, x, x, forward);
     gpu::masked_attention_backward(x, x, x, x, gpu::masked_attention(x, x, x, {}), {});
+    gpu::prefer_cudnn(true);
     gpu::Graph([] { gpu::synchronize(); }).replay();
     gpu::reset_peak_memory();
     return gpu::use(0).index() + gpu::holds(x) + gpu::supports_attention(x) +

@@ -53,8 +53,8 @@ stand_in python3.pip <<'PIP'
 [ "$REFUSE" != pip ] || exit 1
 venv=$(cd "$(dirname "$0")/.." && pwd)
 site=$venv/lib/python3.11/site-packages
-mkdir -p "$site/torch/lib" "$site/nvidia/cu13/lib"
-touch "$site/torch/lib/libtorch_cpu.so" "$site/nvidia/cu13/lib/libcudart.so.13" "$site/nvidia/cu13/lib/libcupti.so.13"
+mkdir -p "$site/torch/lib" "$site/nvidia/cu13/lib" "$site/include"
+touch "$site/include/cudnn_frontend.h" "$site/torch/lib/libtorch_cpu.so" "$site/nvidia/cu13/lib/libcudart.so.13" "$site/nvidia/cu13/lib/libcupti.so.13"
 printf '#!/bin/bash\n' >"$venv/bin/cmake"
 chmod +x "$venv/bin/cmake"
 PIP

@@ -17,6 +17,7 @@ FAMILIES = {
     "cli": r"CLI/",
     "cublas": r"cublas\w*\.h$",
     "cuda": r"(nvtx3/.*|cuda\w*)\.h$",
+    "cudnn": r"cudnn\w*\.h$",
     "fmt": r"fmt/",
     "hdf5": r"(hdf5|H5\w+)\.h$",
     "json": r"nlohmann/",

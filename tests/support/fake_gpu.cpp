@@ -17,6 +17,7 @@
 #include "cuda/device.h"
 #include "cuda/stream.h"
 #include "gpu/attention.h"
+#include "gpu/cudnn.h"
 #include "gpu/device.h"
 #include "gpu/graph.h"
 #include "support/fake_allocator.h"
@@ -172,6 +173,7 @@ at::Tensor by_head(const at::Tensor& log_sum_exp, const VisibleKeys& visible) {
 // segments, as a graph requires.
 Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const VisibleKeys& visible) {
+    if (const auto by_cudnn = cudnn_attention(q, k, v, visible)) return *by_cudnn;
     const double infinity = std::numeric_limits<double>::infinity();
     const at::Tensor scores = masked_scores(q, k, visible);
     at::Tensor sums = scores.logsumexp(-1);
@@ -183,6 +185,7 @@ Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 AttentionGradient masked_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                             const at::Tensor& v, const Attention& forward,
                                             const VisibleKeys& visible) {
+    if (const auto by_cudnn = cudnn_attention_backward(dy, q, k, v, forward, visible)) return *by_cudnn;
     const at::Tensor wide_dy = by_head(dy, q);
     const at::Tensor weights =
         masked_scores(q, k, visible).sub_(by_head(forward.log_sum_exp, visible).unsqueeze(-1)).exp_();

@@ -1,6 +1,7 @@
 // Causal attention with LibTorch's kernels: cuDNN's kernel where by_cudnn() in with_cuda/attention.cpp allows
-// it, else FlashAttention's kernel, which alone computes attention within documents and windows. Both kernels
-// take bf16, fewer key heads than query heads, and tokens whose rows are not adjacent in memory.
+// it, else FlashAttention's kernel, which also computes attention within documents and windows, unless
+// prefer_cudnn() asks cuDNN itself for that (gpu/cudnn.h). All kernels take bf16, fewer key heads than query
+// heads, and tokens whose rows are not adjacent in memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>

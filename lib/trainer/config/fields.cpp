@@ -327,7 +327,10 @@ std::vector<Section> make_schema() {
                      "same bits."),
                  key("graphs", &Compile::graphs, any(),
                      "GPUs: record forward and backward as CUDA graphs; auto: one node, no experts, "
-                     "no pipeline, no old NCCL.")}),
+                     "no pipeline, no old NCCL."),
+                 key("masked_attention", &Compile::masked_attention, any(),
+                     "GPUs: what computes attention of documents, windows and context parallelism; cudnn: "
+                     "untried.")}),
         section(
             "metrics", &JobConfig::metrics, "progress and metrics",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps between two log lines."),

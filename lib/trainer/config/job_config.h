@@ -221,6 +221,7 @@ struct Checkpoint {
 struct Compile {
     bool enable = true;
     Switch graphs = Switch::Auto;
+    MaskedAttention masked_attention = MaskedAttention::Flash;
     bool operator==(const Compile&) const = default;
 };
 

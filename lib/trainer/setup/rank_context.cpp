@@ -10,6 +10,7 @@
 #include "comm/traced.h"
 #include "cublas/matmul.h"
 #include "cuda/device.h"
+#include "gpu/cudnn.h"
 #include "gpu/device.h"
 #include "layout/mesh_shape.h"
 #include "nccl/comm.h"
@@ -76,6 +77,7 @@ c10::Device prepare_process(const mpi::Comm& ranks, const config::JobConfig& con
         throw UserError("comm.gpu_path is set, but ARGOSY_DEVICE=cpu uses no GPU; remove one of the two");
     }
     set_determinism(config, environment);
+    gpu::prefer_cudnn(config.compile.masked_attention == config::MaskedAttention::Cudnn);
     return choose_device(ranks, environment);
 }
 

@@ -11,6 +11,8 @@
 
 #include <optional>
 
+#include "gpu/cudnn.h"
+
 namespace argosy::gpu {
 namespace {
 
@@ -74,6 +76,7 @@ AttentionGradient attention_backward(const at::Tensor& dy, const at::Tensor& q, 
 
 Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const VisibleKeys& visible) {
+    if (const auto by_cudnn = cudnn_attention(q, k, v, visible)) return *by_cudnn;
     const auto given = [](const at::Tensor& offsets) {
         return offsets.defined() ? std::optional(offsets) : std::optional<at::Tensor>();
     };
@@ -88,6 +91,7 @@ Attention masked_attention(const at::Tensor& q, const at::Tensor& k, const at::T
 AttentionGradient masked_attention_backward(const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k,
                                             const at::Tensor& v, const Attention& forward,
                                             const VisibleKeys& visible) {
+    if (const auto by_cudnn = cudnn_attention_backward(dy, q, k, v, forward, visible)) return *by_cudnn;
     const auto given = [&](const at::Tensor& x) { return as_given(x, visible); };
     const auto random_state = [&](const at::Tensor& state) {
         return state.defined() ? state : at::empty({2}, q.options().dtype(at::kLong));
