@@ -134,8 +134,11 @@ TEST(Cudnn, IsAskedOnlyForWhatItCan) {
         return testing::num_cudnn_calls() - before;
     };
     EXPECT_EQ(calls(kCases[0], at::kFloat), 0);
-    EXPECT_EQ(calls({.name = "head_dim", .sequences = 1, .queries = 4, .keys = 4, .head_dim = 24}, at::kBFloat16), 0);
-    EXPECT_EQ(calls({.name = "large", .sequences = 1, .queries = 4, .keys = 4, .head_dim = 144}, at::kBFloat16), 0);
+    EXPECT_EQ(
+        calls({.name = "head_dim", .sequences = 1, .queries = 4, .keys = 4, .head_dim = 24}, at::kBFloat16),
+        0);
+    EXPECT_EQ(
+        calls({.name = "large", .sequences = 1, .queries = 4, .keys = 4, .head_dim = 144}, at::kBFloat16), 0);
     EXPECT_EQ(calls({"one key", 2, 1, 1}, at::kBFloat16), 0);
     at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
     EXPECT_EQ(calls(kCases[0], at::kBFloat16), 1) << "the stand-in has no deterministic backward pass";
@@ -143,14 +146,16 @@ TEST(Cudnn, IsAskedOnlyForWhatItCan) {
 }
 
 TEST(Cudnn, AGraphReadsTheSegmentsOfEachReplay) {
-    const Case &first = kCases[5], second = {"", 2, 8, 8, true, {}, {0, 1, 2, 8, 15, 16}, {0, 1, 2, 8, 15, 16}};
+    const Case &first = kCases[5],
+               second = {"", 2, 8, 8, true, {}, {0, 1, 2, 8, 15, 16}, {0, 1, 2, 8, 15, 16}};
     const Inputs given = inputs(first);
     const VisibleKeys visible = first.visible();
     Results actual;
     prefer_cudnn(true);
     Graph graph([&] {
         actual.forward = masked_attention(given.q, given.k, given.v, visible);
-        actual.gradient = masked_attention_backward(given.dy, given.q, given.k, given.v, actual.forward, visible);
+        actual.gradient =
+            masked_attention_backward(given.dy, given.q, given.k, given.v, actual.forward, visible);
     });
     for (const Case* one : {&first, &second}) {
         at::Tensor query_offsets = visible.query_offsets, key_offsets = visible.key_offsets;

@@ -1,5 +1,6 @@
 // main of a suite whose tensors are on a GPU; it skips without one. With --deterministic LibTorch's
 // operations repeat their bits, as under debug.deterministic, and operations that cannot repeat them throw.
+// With --cudnn, cuDNN computes masked attention, as with compile.masked_attention.
 //
 // cuDNN's attention backward and LibTorch's additions repeat their bits only with --deterministic. So tests that compare
 // bits run only with it, and all other tests only without it. A part of a product has other bits than the same part of
@@ -11,6 +12,7 @@
 #include <string_view>
 
 #include "cuda/device.h"
+#include "gpu/cudnn.h"
 #include "gpu/device.h"
 #include "ops/numerics.h"
 #include "support/tensors.h"
@@ -46,6 +48,7 @@ int main(int argc, char** argv) {
     }
     const bool deterministic = argc > 1 && std::string_view(argv[1]) == "--deterministic";
     if (deterministic) argosy::ops::make_deterministic();
+    argosy::gpu::prefer_cudnn(argc > 1 && std::string_view(argv[1]) == "--cudnn");
     GTEST_FLAG_SET(filter, filter_for(GTEST_FLAG_GET(filter), deterministic));
     return RUN_ALL_TESTS();
 }

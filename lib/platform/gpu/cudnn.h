@@ -3,7 +3,7 @@
 // FlashAttention.
 //
 // cudnn.cpp describes a call without cuDNN's types, so that tests read a description without a GPU;
-// with_cuda/cudnn_graph.cpp runs it.
+// with_cuda/cudnn_frontend.cpp runs it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ namespace argosy::gpu {
 /// A graph of cuDNN: everything but the memory of its arguments and the places of its segments.
 struct CudnnGraph {
     bool is_backward = false;
-    /// Of the backward pass: sums have an order that does not vary from run to run.
+    /// The backward pass sums in an order that does not vary from run to run.
     bool is_deterministic = false;
     int64_t num_segments = 0, num_queries = 0, num_keys = 0;  // tokens of all segments
     int64_t max_queries = 0, max_keys = 0;                    // of a segment
@@ -40,7 +40,7 @@ struct CudnnRows {
     at::Tensor rows, offsets;
 };
 
-/// A call of a graph. Where a segment has queries it has keys, and each of these queries sees a key.
+/// A call of a graph. A segment with queries has keys, and each of its queries sees a key.
 struct CudnnCall {
     CudnnGraph graph;
     at::Tensor query_lengths, key_lengths;  // tokens of each segment, int32
@@ -54,7 +54,7 @@ bool cudnn_has(const CudnnGraph& graph);
 /// Writes the results, and nothing where no segment is. The host reads no tensor. REQUIRES: cudnn_has().
 void run(const CudnnCall& call);
 
-/// Whether masked_attention() computes by cuDNN what cuDNN can, from now on in this process. Off at first.
+/// From now on in this process, masked_attention() computes by cuDNN what cuDNN can, or nothing, as at first.
 void prefer_cudnn(bool preferred);
 
 // Arguments and results are those of masked_attention() and its backward pass. Nothing is returned if cuDNN

@@ -30,7 +30,7 @@ constexpr std::array<std::string_view, 2> names_of(MuonSplit) { return {"project
 enum class DecayType { Linear, Cosine, Sqrt };
 constexpr std::array<std::string_view, 3> names_of(DecayType) { return {"linear", "cosine", "sqrt"}; }
 
-/// What computes attention on GPUs within documents, windows and parts of sequences (gpu/cudnn.h).
+/// The kernels of attention on GPUs within documents, windows and parts of sequences (gpu/cudnn.h).
 enum class MaskedAttention { Flash, Cudnn };
 constexpr std::array<std::string_view, 2> names_of(MaskedAttention) { return {"flash", "cudnn"}; }
 

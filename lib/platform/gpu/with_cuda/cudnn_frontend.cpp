@@ -96,7 +96,7 @@ class Arguments {
     const CudnnGraph& shape_;
 };
 
-/// What forward and backward have in common.
+/// Options that forward and backward have in common.
 template <class Options>
 Options options(const CudnnGraph& shape, Arguments& arguments) {
     Options made;
