@@ -5,6 +5,7 @@
 // It includes the source, because cuDNN's headers take half a minute to compile.
 #include "gpu/with_cuda/cudnn_frontend.cpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <set>
@@ -14,14 +15,10 @@
 
 #include "model/model_spec.h"
 
-// What find() would ask of a GPU.
+// LibTorch's, in a library that not every machine has. Graphs for a GPU that is described need no handle.
 namespace at::native {
 cudnnHandle_t getCudnnHandle() { return nullptr; }
 }  // namespace at::native
-namespace argosy::cuda {
-int current_device() { return 0; }
-Device describe_device(int) { return {}; }
-}  // namespace argosy::cuda
 
 namespace argosy {
 namespace {
@@ -98,28 +95,45 @@ int64_t bytes_of(const gpu::CudnnGraph& shape, const Gpu& gpu,
     return graph->get_workspace_size();
 }
 
+/// The attention of the presets, each once.
+std::vector<model::NamedPreset> distinct_presets() {
+    std::set<std::tuple<int64_t, int64_t, int64_t>> known;
+    std::vector<model::NamedPreset> made;
+    for (const auto& one : model::presets()) {
+        const auto& spec = one.spec;
+        const bool is_for_cudnn = spec.head_dim % 16 == 0 && spec.head_dim <= 128;
+        if (is_for_cudnn && known.insert({spec.num_heads, spec.num_kv_heads, spec.head_dim}).second)
+            made.push_back(one);
+    }
+    return made;
+}
+
+/// Kernels take seconds to compile, so only those of part of a sequence of one preset are, unless all are
+/// wanted.
 void run(bool builds_all) {
     int num_graphs = 0, num_built = 0;
+    const auto presets = distinct_presets();
+    const auto example = std::ranges::find(presets, 128, [](const auto& one) { return one.spec.head_dim; });
     for (const Gpu& gpu : kGpus) {
         const auto given = properties(gpu);
-        std::set<std::tuple<int64_t, int64_t, int64_t>> known;
-        for (const auto& [name, flavor, spec] : model::presets()) {
-            if (spec.head_dim % 16 != 0 || spec.head_dim > 128) continue;
-            if (!known.insert({spec.num_heads, spec.num_kv_heads, spec.head_dim}).second) continue;
+        const auto check = [&](const model::NamedPreset& preset, const gpu::CudnnGraph& graph) {
+            const bool is_example = &preset == &*example && graph.is_causal && !graph.window &&
+                                    graph.num_queries < graph.num_keys;
+            const bool builds = builds_all || is_example;
+            const int64_t bytes = bytes_of(graph, gpu, given, builds);
+            ++num_graphs;
+            num_built += builds;
+            if (builds)
+                fmt::print("{}, {} {}, {}: workspace of {} MiB\n", gpu.name, preset.name, preset.flavor,
+                           graph.is_backward ? "backward" : "forward", bytes >> 20);
+        };
+        for (const auto& preset : presets) {
             for (const int64_t window : {0, 1024}) {
-                for (const gpu::CudnnGraph& graph : graphs(spec, 8192, window)) {
-                    const bool builds = builds_all || (gpu.capability == 90 && num_built < 4);
-                    const int64_t bytes = bytes_of(graph, gpu, given, builds);
-                    ++num_graphs;
-                    num_built += builds;
-                    if (builds)
-                        fmt::print("{}, {} {}, {}: workspace of {} MiB\n", gpu.name, name, flavor,
-                                   graph.is_backward ? "backward" : "forward", bytes >> 20);
-                }
+                for (const auto& graph : graphs(preset.spec, 8192, window)) check(preset, graph);
             }
         }
     }
-    std::printf("%d graphs have an engine, and %d were built\n", num_graphs, num_built);
+    fmt::print("{} graphs have an engine, and {} were built\n", num_graphs, num_built);
 }
 
 }  // namespace

@@ -195,6 +195,15 @@ class OnGpu(Places):
         self.assert_alike(graphs, cpu, 5e-3)
         self.assertEqual(graphs, self.train(self.gpu, 1, "none", compile__graphs=False, **DOCUMENTS, **DETERMINISTIC))
 
+    def test_cudnn_computes_the_attention_of_documents(self):
+        cudnn = {"compile__masked_attention": "cudnn"}
+        flash = losses(self.once(self.gpu, 1, **DOCUMENTS))
+        found = self.train(self.gpu, 1, "cudnn", **DOCUMENTS, **cudnn)
+        self.assert_alike(found, flash, 5e-3)
+        self.assertNotEqual(found, flash)  # FlashAttention rounds elsewhere
+        first, again = (self.train(self.gpu, 1, name, **DOCUMENTS, **DETERMINISTIC, **cudnn) for name in ("first", "again"))
+        self.assertEqual(first, again)
+
     def test_a_graph_changes_no_loss_with_the_attention_of_long_samples(self):
         cpu, graphs = self.on_both("run", **CUDNN)
         self.assert_alike(graphs, cpu, 5e-3)

@@ -2,7 +2,6 @@
 // UserError.
 #include "base/error.h"
 #include "gpu/attention.h"
-#include "gpu/cudnn.h"
 #include "gpu/device.h"
 #include "gpu/graph.h"
 
@@ -39,9 +38,6 @@ AttentionGradient masked_attention_backward(const at::Tensor&, const at::Tensor&
                                             const at::Tensor&, const Attention&, const VisibleKeys&) {
     absent();
 }
-
-bool cudnn_has(const CudnnGraph&) { absent(); }
-void run(const CudnnCall&) { absent(); }
 
 struct Graph::Recorded {};
 Graph::Graph(const std::function<void()>& /*work*/, const Graph* /*shares_memory_of*/) { absent(); }
