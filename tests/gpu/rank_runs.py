@@ -133,6 +133,8 @@ class Bench:
     def settings(self, variant, dump):
         settings = throughput.settings_of(self.case, self.tokens, dump, self.memory_gb) | {
             "training.global_batch_size": self.sequences, "training.steps": self.options.steps} | variant.settings
+        if num_gpus() > 0:
+            settings["comm.gpu_path"] = "nccl"  # also between ranks that share a GPU
         if not self.case.flavor:
             settings["model.hf_assets_path"] = self.folder
             del settings["model.name"], settings["model.flavor"]

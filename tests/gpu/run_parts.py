@@ -219,7 +219,7 @@ PARTS = {
 COUNTS = (re.compile(r"^\[  (PASSED|FAILED|SKIPPED) ? ?\] (\d+ tests?)"), re.compile(r"^(Ran \d+ tests?|OK.*)"),
           re.compile(r"^(FAILED \(.*)"), re.compile(r"^=+ (ERROR SUMMARY.*|RACECHECK SUMMARY.*)"),
           re.compile(r"^(losses \[.*)"), re.compile(r"^(#.*bus bandwidth.*)"), re.compile(r"^(skipped: .*)"),
-          re.compile(r"^(.*NCCL communicators took .*)"))
+          re.compile(r"^(.*NCCL(?:'s communicator over| communicators took) .*)"))
 ASKED = {"GPU": "name", "driver": "driver_version", "memory": "memory.total", "power limit": "power.limit",
          "SM clock, at most": "clocks.max.sm", "memory clock, at most": "clocks.max.mem"}
 

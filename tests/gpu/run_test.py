@@ -178,6 +178,8 @@ class Parts(RunTest):
         self.assertGreater(self.parts.chosen(["one", "speed"], quick=False).keys(), self.parts.BUNDLES["one"].keys())
 
     def test_a_part_that_needs_more_gpus_says_so(self):
+        executable(self.folder / "build" / "tests" / "test_kernels_gpu_device",
+                   "#!/bin/sh\necho \"pp2: NCCL's communicator over tp, 2 ranks: 9 MiB of the GPU were free, 8 are\"\n")
         self.parts.PARTS["kernels"].gpus = 8
         self.parts.num_gpus = lambda: 2
         good, text = self.run_parts("kernels")
@@ -185,7 +187,9 @@ class Parts(RunTest):
         self.assertIn("## kernels: skipped", text)
         self.assertIn("- skipped: 8 GPUs are needed, and there are 2", text)
         self.parts.num_gpus = lambda: 8
-        self.assertIn("## kernels: passed", self.run_parts("kernels")[1])
+        text = self.run_parts("kernels")[1]
+        self.assertIn("## kernels: passed", text)
+        self.assertIn("\n- pp2: NCCL's communicator over tp, 2 ranks: 9 MiB of the GPU were free, 8 are", text)
 
     def test_the_points_and_layouts_of_parts_exist(self):
         runs = self.module("rank_runs")
