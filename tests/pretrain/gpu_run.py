@@ -262,7 +262,7 @@ class BetweenRanks(Places):
 
     def test_peer_copies_change_no_bit(self):
         num_ranks, layout = LAYOUTS["tp2_async"]
-        layout = layout | {"comm__gpu_path": "nccl"}
+        layout = layout | DETERMINISTIC | {"comm__gpu_path": "nccl"}
         usual = self.train(self.gpu, num_ranks, "messages", **layout, compile__graphs=False)
         log = self.run_on(self.gpu, num_ranks, "copies", **layout, comm__peer_copies=True)
         self.assertEqual(losses(self.steps("copies")), usual)

@@ -46,9 +46,8 @@ Trained train(const TinyRunOptions& options, comm::Communicator& world) {
 }
 
 std::vector<Layout> layouts() {
-    const Layout tensor{.name = "tp_async", .mesh = {.tensor = world().size()}, .tensor = kOverlap};
-    if (world().size() == 2) return {tensor};
-    return {tensor, {.name = "fsdp2_tp2_async", .mesh = {.shard = 2, .tensor = 2}, .tensor = kOverlap}};
+    return {{.name = "tp4_async", .mesh = {.tensor = 4}, .tensor = kOverlap},
+            {.name = "fsdp2_tp2_async", .mesh = {.shard = 2, .tensor = 2}, .tensor = kOverlap}};
 }
 
 TinyRunOptions options_of(const Layout& layout) {
