@@ -182,7 +182,7 @@ void require_as_described(const CudnnCall& call) {
 
 bool cudnn_has(const CudnnGraph& graph) { return !graph.is_deterministic; }
 
-void run(const CudnnCall& call) {
+void run_cudnn(const CudnnCall& call) {
     ++num_calls;
     require_as_described(call);
     for (int64_t index = 0; index < call.graph.num_segments; ++index) {

@@ -123,7 +123,7 @@ std::optional<Attention> cudnn_attention(const at::Tensor& q, const at::Tensor& 
     // 2. all others
     const CudnnCall call = described(q, k, v, y, log_sum_exp, visible, segments_of(q, k, visible));
     if (!cudnn_has(call.graph)) return std::nullopt;
-    run(call);
+    run_cudnn(call);
     return Attention{y, as_flash(log_sum_exp, q, visible)};
 }
 
@@ -146,7 +146,7 @@ std::optional<AttentionGradient> cudnn_attention_backward(const at::Tensor& dy, 
     call.dq = of_queries(rows_of(gradient.dq), segments);
     call.dk = of_keys(rows_of(gradient.dk), segments);
     call.dv = of_keys(rows_of(gradient.dv), segments);
-    run(call);
+    run_cudnn(call);
     return gradient;
 }
 

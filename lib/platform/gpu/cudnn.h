@@ -52,9 +52,9 @@ struct CudnnCall {
 /// Whether cuDNN has a kernel for the graph on this thread's GPU. Logs it if not, once for each graph.
 bool cudnn_has(const CudnnGraph& graph);
 /// Writes the results, and nothing where no segment is. The host reads no tensor. REQUIRES: cudnn_has().
-void run(const CudnnCall& call);
+void run_cudnn(const CudnnCall& call);
 
-/// From now on in this process, masked_attention() computes by cuDNN what cuDNN can, or nothing, as at first.
+/// Whether masked_attention() asks cuDNN first, in this process. Initially it does not.
 void prefer_cudnn(bool preferred);
 
 // Arguments and results are those of masked_attention() and its backward pass. Nothing is returned if cuDNN

@@ -194,7 +194,7 @@ Graph* find(const CudnnGraph& shape) {
 
 bool cudnn_has(const CudnnGraph& graph) { return find(graph) != nullptr; }
 
-void run(const CudnnCall& call) {
+void run_cudnn(const CudnnCall& call) {
     Graph* const graph = find(call.graph);
     ARGOSY_CHECK(graph != nullptr, "cuDNN has no kernel for this attention");
     std::unordered_map<int64_t, void*> memory = {{kQueryLengths, call.query_lengths.data_ptr()},

@@ -5,6 +5,6 @@
 namespace argosy::gpu {
 
 bool cudnn_has(const CudnnGraph& /*graph*/) { return false; }
-void run(const CudnnCall& /*call*/) { ARGOSY_CHECK(false, "this build has no cuDNN"); }
+void run_cudnn(const CudnnCall& /*call*/) { ARGOSY_CHECK(false, "this build has no cuDNN"); }
 
 }  // namespace argosy::gpu
