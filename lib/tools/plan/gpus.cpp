@@ -262,6 +262,25 @@ Machine named_gpu(const std::string& name) {
     return named_gpu(request);
 }
 
+std::optional<std::string> gpu_of_device(std::string_view device) {
+    std::vector<std::string> words = {""};
+    for (const char letter : device) {
+        if (std::isalnum(static_cast<unsigned char>(letter))) {
+            words.back() += static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+        } else {
+            words.emplace_back();
+        }
+    }
+    std::optional<std::string> found;
+    for (size_t i = 0; i < words.size(); ++i) {
+        if (words[i] == "pcie" || words[i] == "nvl" || words[i] == "mig") return std::nullopt;
+        for (const std::string& name : gpu_names()) {
+            if (words[i] == name || (i > 0 && words[i - 1] + words[i] == name)) found = name;
+        }
+    }
+    return found;
+}
+
 std::vector<std::string> gpu_names() {
     std::vector<std::string> names;
     for (const Sheet& sheet : kSheets) {

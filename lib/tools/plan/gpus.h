@@ -1,7 +1,9 @@
 // The GPUs that plans know by name, and what words of the command line change of them.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "config/parse.h"
@@ -18,5 +20,9 @@ Machine named_gpu(const config::PlanRequest& request);
 Machine named_gpu(const std::string& name);
 
 std::vector<std::string> gpu_names();
+
+/// The GPU that a driver calls `device`: h100 for "NVIDIA H100 80GB HBM3". None if it is not among them, or
+/// has other links (PCIe, NVL), or is a part of one (MIG).
+std::optional<std::string> gpu_of_device(std::string_view device);
 
 }  // namespace argosy::plan

@@ -3,13 +3,16 @@
 #include <c10/core/Allocator.h>
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "ops/planned_gpu.h"
+#include "parallel/repeated_ops.h"
 #include "setup/profiler.h"
 #include "train/dry_step.h"
 
@@ -39,14 +42,12 @@ int64_t published_bytes(const comm::RecordedOp& op) {
 class SharedMemory {
   public:
     explicit SharedMemory(int64_t ring_bytes) : ring_bytes_(ring_bytes) {}
-    void launched(const comm::Recording::Launch& launch) {
-        Ring& ring = rings_[&launch.group];
-        ring.group_size = launch.group.size();
-        int64_t bytes = 0;
-        for (const comm::RecordedOp& op : launch.ops) bytes += published_bytes(op);
+    void launched(int64_t number, const comm::Communicator& group, int64_t bytes) {
+        Ring& ring = rings_[&group];
+        ring.group_size = group.size();
         ring.in_flight += bytes;
         ring.most = std::max(ring.most, ring.in_flight);
-        launches_[launch.number] = {&ring, bytes};
+        launches_[number] = {&ring, bytes};
     }
     void ended(int64_t number) {
         const auto [ring, bytes] = launches_.extract(number).mapped();
@@ -125,11 +126,29 @@ class MetaAllocator final : public c10::Allocator {
     }
 };
 
-class Tracer {
+// What the program notes, with the times that the machine needs.
+struct WorkNote {
+    ops::WorkKind kind;
+    double seconds, flops, score_bytes;
+};
+struct LaunchNote {
+    int64_t number;  // of the launch
+    const comm::Communicator* group;
+    int64_t published_bytes;
+    Launch launch;
+};
+struct WaitNote {
+    int64_t number;
+};
+using Note = std::variant<WorkNote, LaunchNote, WaitNote>;
+
+class Tracer : private parallel::WorkRecords {
   public:
-    Tracer(train::TrainerOptions options, const layout::MeshShape& shape, int rank, const Machine& machine)
+    Tracer(train::TrainerOptions options, const layout::MeshShape& shape, int rank, const Machine& machine,
+           Repeats repeats)
         : options_(std::move(options)), shape_(shape), machine_(machine) {
         trace_.rank = rank;
+        if (repeats == Repeats::FromRecords) options_.executor.records = this;
         options_.executor.observer = [this](const parallel::UnitOp* op) {
             pass_ = observe::name_of(op ? setup::kind_of(op->kind) : observe::ComputeKind::Other);
             if (op) enter(parallel::describe(*op));
@@ -138,13 +157,15 @@ class Tracer {
 
     RankTrace run() {
         const ops::PlannedGpu gpu(machine_.capability);
-        comm::Recording recording({.launched = [this](const auto& launch) { add_launch(launch); },
-                                   .waited = [this](int64_t number) { add_wait(number); }});
+        comm::Recording recording({.launched = [this](const auto& launch) { take(note_of(launch)); },
+                                   .waited = [this](int64_t number) { take(WaitNote{number}); }});
         if (machine_.peer_copies)
             recording.copies_along_ring = [this](const std::vector<int>& ranks) {
                 return machine_.num_nodes(ranks) == 1;
             };
-        const ops::WorkObserver work([this](const ops::Work& each) { add_work(each); });
+        const ops::WorkObserver work([this](const ops::Work& each) {
+            take(WorkNote{each.kind, machine_.seconds(each), each.flops, each.score_bytes});
+        });
         before_bytes_ = memory_.peak_bytes = memory_.current_bytes;
         train::DryRank dry(options_, shape_, trace_.rank, recording);
         dry_ = &dry;
@@ -157,7 +178,7 @@ class Tracer {
         step.update(totals, /*lr=*/1e-3);
         enter("");
         dry_ = nullptr;
-        trace_.moved = recording.bytes_by_group();
+        trace_.num_records = std::ssize(records_);
         trace_.connections = recording.connections();
         trace_.connection_bytes = machine_.bytes_of(trace_.connections);
         trace_.ring_bytes = recording.ring_bytes;
@@ -178,50 +199,99 @@ class Tracer {
         new_event_ = true;
     }
 
-    void add_work(const ops::Work& work) {
-        const double seconds = machine_.seconds(work);
+    // The operations of layers (parallel/repeated_ops.h).
+    void run_aside(Work work) override {
+        const DryMemory before = memory_;
+        const bool was_aside = std::exchange(is_aside_, true);
+        work();
+        is_aside_ = was_aside;
+        memory_ = before;
+    }
+
+    int record(Work work) override {
+        const int64_t before = memory_.peak_bytes = memory_.current_bytes;
+        Record& made = records_.emplace_back();
+        noting_ = &made;
+        work();
+        noting_ = nullptr;
+        made.bytes = memory_.current_bytes - before;
+        made.peak_bytes = memory_.peak_bytes - before;
+        return static_cast<int>(std::ssize(records_)) - 1;
+    }
+
+    void repeat(int number, Work replace) override {
+        const Record& record = records_[number];
+        const DryMemory before = memory_;
+        replace();
+        memory_ = {before.current_bytes + record.bytes,
+                   std::max(before.peak_bytes, before.current_bytes + record.peak_bytes)};
+        for (const Note& note : record.notes) add(note);
+    }
+
+    void take(Note note) {
+        if (noting_ != nullptr) {
+            noting_->notes.push_back(std::move(note));
+        } else if (!is_aside_) {
+            add(note);
+        }
+    }
+
+    void add(const Note& note) {
+        std::visit([this](const auto& each) { add(each); }, note);
+    }
+
+    void add(const WorkNote& work) {
         trace_.flops += work.flops;
         trace_.score_bytes = std::max(trace_.score_bytes, work.score_bytes);
-        if (!is_optimizer_) trace_.compute_seconds[work.kind] += seconds;
+        if (!is_optimizer_) trace_.compute_seconds[work.kind] += work.seconds;
         auto& events = trace_.events;
         const bool extends = !std::exchange(new_event_, false) && !events.empty() &&
                              events.back().kind == Event::Kind::Compute &&
                              events.back().is_optimizer == is_optimizer_;
         if (!extends) events.push_back({.kind = Event::Kind::Compute, .is_optimizer = is_optimizer_});
-        events.back().seconds += seconds;
+        events.back().seconds += work.seconds;
         if (is_optimizer_ || !options_.executor.graphs) events.back().host_seconds += machine_.host_seconds;
-        if (work.kind == ops::WorkKind::Product) events.back().product_seconds += seconds;
-        if (work.kind != ops::WorkKind::Pass) events.back().dense_seconds += seconds;
+        if (work.kind == ops::WorkKind::Product) events.back().product_seconds += work.seconds;
+        if (work.kind != ops::WorkKind::Pass) events.back().dense_seconds += work.seconds;
     }
 
-    void add_launch(const comm::Recording::Launch& recorded) {
-        shared_.launched(recorded);
+    LaunchNote note_of(const comm::Recording::Launch& recorded) {
         const auto& group = dynamic_cast<const comm::RecordingCommunicator&>(recorded.group);
         Launch launch{.group = group.name(),
                       .channel = channel_of(group),
-                      .in_update = is_optimizer_,
                       .is_beside = machine_.is_gpu,
-                      .pass = pass_,
                       .kind = recorded.ops[0].kind,
                       .purpose = recorded.purpose};
+        int64_t published = 0;
         for (const comm::RecordedOp& op : recorded.ops) {
             const comm::MovedBytes moved = comm::moved_bytes(op);
             launch.moved.sent += moved.sent;
             launch.moved.received += moved.received;
+            published += published_bytes(op);
             if (op.kind == comm::OpKind::Send) launch.send_to.push_back(group.world_ranks()[op.peer]);
             if (op.kind == comm::OpKind::Receive) launch.receive_from.push_back(group.world_ranks()[op.peer]);
         }
         launch.seconds = machine_.seconds(recorded.ops, group.world_ranks());
         if (!launch.is_message()) launch.held = machine_.held_by_collective();  // messages are small
-        index_of_[recorded.number] = std::ssize(trace_.launches);
-        trace_.events.push_back({.kind = Event::Kind::Launch, .launch = std::ssize(trace_.launches)});
-        trace_.launches.push_back(std::move(launch));
+        return {recorded.number, &group, published, std::move(launch)};
     }
 
-    void add_wait(int64_t number) {
-        trace_.events.push_back({.kind = Event::Kind::Wait, .launch = index_of_.at(number)});
-        index_of_.erase(number);
-        shared_.ended(number);
+    void add(const LaunchNote& note) {
+        shared_.launched(note.number, *note.group, note.published_bytes);
+        comm::MovedBytes& moved = trace_.moved[note.launch.group];
+        moved.sent += note.launch.moved.sent;
+        moved.received += note.launch.moved.received;
+        index_of_[note.number] = std::ssize(trace_.launches);
+        trace_.events.push_back({.kind = Event::Kind::Launch, .launch = std::ssize(trace_.launches)});
+        trace_.launches.push_back(note.launch);
+        trace_.launches.back().pass = pass_;
+        trace_.launches.back().in_update = is_optimizer_;
+    }
+
+    void add(const WaitNote& wait) {
+        trace_.events.push_back({.kind = Event::Kind::Wait, .launch = index_of_.at(wait.number)});
+        index_of_.erase(wait.number);
+        shared_.ended(wait.number);
     }
 
     /// Groups of one name are numbered in the order of their first launch, which is the same on all ranks.
@@ -243,6 +313,13 @@ class Tracer {
     std::map<int64_t, int64_t> index_of_;  // launches under way, by their numbers
     std::map<std::string, std::map<const comm::Communicator*, int>> channels_;
     SharedMemory shared_{machine_.ring_bytes};
+    struct Record {
+        std::vector<Note> notes = {};       // its waits are all for its own launches
+        int64_t bytes = 0, peak_bytes = 0;  // more than before
+    };
+    std::deque<Record> records_;
+    Record* noting_ = nullptr;  // null: none is made
+    bool is_aside_ = false;     // what the program notes is no part of the step
     RankTrace trace_;
 };
 
@@ -276,8 +353,8 @@ HeldBytes planned_bytes(const train::TrainerOptions& options, const layout::Mesh
 }
 
 RankTrace trace_rank(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank,
-                     const Machine& machine) {
-    return Tracer(options, shape, rank, machine).run();
+                     const Machine& machine, Repeats repeats) {
+    return Tracer(options, shape, rank, machine, repeats).run();
 }
 
 }  // namespace argosy::plan

@@ -92,11 +92,16 @@ struct RankTrace {
     int64_t beside_bytes() const { return connection_bytes + ring_bytes; }
     std::vector<Event> events;
     std::vector<Launch> launches;
+    int64_t num_records = 0;  // operations of layers that ran; all others were repeated
 };
+
+/// Whether each operation of a layer runs, or only those that differ (parallel/repeated_ops.h). The trace is
+/// the same.
+enum class Repeats { Run, FromRecords };
 
 /// Runs a step of one rank on tensors without data. Throws as Trainer does. REQUIRES: an ops::OpsContext
 /// exists.
 RankTrace trace_rank(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank,
-                     const Machine& machine);
+                     const Machine& machine, Repeats repeats = Repeats::FromRecords);
 
 }  // namespace argosy::plan

@@ -44,6 +44,7 @@ Executor::Executor(ParallelModel& model, comm::Mesh& mesh, const Program& progra
       options_(options),
       recorded_(parts_.size()),
       slots_(program.num_slots) {
+    if (options.records != nullptr) repeated_.emplace(*options.records);
     activations_.open_channels();
     if (&gradients_ != &activations_) gradients_.open_channels();
 }
@@ -54,7 +55,7 @@ Stage& Executor::stage_of(const UnitOp& op) {
 
 ShardedSet& Executor::set_of(const UnitOp& op) { return stage_of(op).units[op.unit].sets()[op.set]; }
 
-Executor::Slot& Executor::slot_of(const UnitOp& op) {
+Slot& Executor::slot_of(const UnitOp& op) {
     Slot& slot = slots_[op.slot];
     slot.tapes.resize(stage_of(op).layers.size());
     slot.weight_work.resize(stage_of(op).layers.size());
@@ -134,19 +135,14 @@ void Executor::run_op(const UnitOp& op) {
         case UnitOpKind::Release:
             return set_of(op).release();
         case UnitOpKind::Forward:
-            return forward(op, stage, slot_of(op));
         case UnitOpKind::Loss:
         case UnitOpKind::LossInput:
-            return loss(op, stage, slot_of(op));
+        case UnitOpKind::Recompute:
+        case UnitOpKind::BackwardInput:
+        case UnitOpKind::BackwardWeight:
+            return run_layer_op(op, stage, slot_of(op));
         case UnitOpKind::ForwardLoss:
             return forward_loss(op, stage, slot_of(op));
-        case UnitOpKind::Recompute:
-            return stage.layers[op.unit]->recompute(stage.units[op.unit].weights(),
-                                                    microbatches_[op.microbatch], slot_of(op).tapes[op.unit]);
-        case UnitOpKind::BackwardInput:
-            return backward_input(op, stage, slot_of(op));
-        case UnitOpKind::BackwardWeight:
-            return backward_weight(op, stage, slot_of(op));
         case UnitOpKind::Reduce:
             return set_of(op).reduce();
         case UnitOpKind::FinishReduce:
@@ -182,11 +178,20 @@ void Executor::run_op(const UnitOp& op) {
     }
 }
 
-void Executor::forward(const UnitOp& op, Stage& stage, Slot& slot) {
-    // stream [rows, dim] -> stream [rows, dim]; the tape keeps what backward needs
-    slot.stream =
-        stage.layers[op.unit]->forward(stage.units[op.unit].weights(), slot.stream,
-                                       microbatches_[op.microbatch], recompute_, slot.tapes[op.unit]);
+void Executor::run_layer_op(const UnitOp& op, Stage& stage, Slot& slot) {
+    ShardedUnit& unit = stage.units[op.unit];
+    const LayerOp layer_op = {
+        .kind = op.kind,
+        .stage = stage,
+        .unit = op.unit,
+        .gradients = makes_gradients(op.kind) ? &unit.gradients(op.microbatch) : nullptr,
+        .weights = op.kind == UnitOpKind::BackwardWeight ? nullptr : &unit.weights(),
+        .batch = microbatches_[op.microbatch],
+        .recompute = recompute_,
+        .loss_weight = loss_weight_};
+    if (repeated_) return repeated_->run(layer_op, slot);
+    const at::Tensor sum = parallel::run(layer_op, slot);
+    if (sum.defined()) loss_sum_.add_(sum);
     if (forward_only_) slot.tapes[op.unit] = {};
 }
 
@@ -199,42 +204,10 @@ void Executor::forward_loss(const UnitOp& op, Stage& stage, Slot& slot) {
     loss_sum_.add_(ops::cross_entropy_sum(sums, model::head_targets(batch)));
 }
 
-void Executor::loss(const UnitOp& op, Stage& stage, Slot& slot) {
-    // 1. stream [rows, dim] -> sum of losses [], dx [rows, dim]; the head adds its own weights' gradients at
-    //    once, or head_work keeps the tensors from which BackwardWeight computes them
-    ShardedUnit& unit = stage.units[op.unit];
-    const bool split = op.kind == UnitOpKind::LossInput;
-    const model::Gradients* gradients = split ? nullptr : &unit.gradients(op.microbatch);
-    auto [sum, dx] = stage.head->loss_and_input_gradient(unit.weights(), std::exchange(slot.stream, {}),
-                                                         microbatches_[op.microbatch], loss_weight_,
-                                                         [&](model::WeightWork work) {
-                                                             if (!split) return work.run(*gradients);
-                                                             slot.head_work.push_back(std::move(work));
-                                                         });
-    // 2. add the loss to the part's sum and start the backward pass with dx
-    loss_sum_.add_(sum);
-    slot.gradient = std::move(dx);
-}
-
-void Executor::backward_input(const UnitOp& op, Stage& stage, Slot& slot) {
-    // dy [rows, dim] -> dx [rows, dim]; weight_work keeps the tensors from which BackwardWeight computes the
-    // weights' gradients
-    slot.gradient = stage.layers[op.unit]->backward_input(stage.units[op.unit].weights(), slot.gradient,
-                                                          microbatches_[op.microbatch], slot.tapes[op.unit],
-                                                          slot.weight_work[op.unit]);
-}
-
-void Executor::backward_weight(const UnitOp& op, Stage& stage, Slot& slot) {
-    const model::Gradients& gradients = stage.units[op.unit].gradients(op.microbatch);
-    if (!stage.is_head(op.unit)) return std::exchange(slot.weight_work[op.unit], {}).run(gradients);
-    for (model::WeightWork& each : slot.head_work) each.run(gradients);
-    slot.head_work.clear();
-}
-
 void Executor::send(comm::Communicator& group, at::Tensor& x, int to_stage) {
     // 1. wait for the end of the message before: the channel holds one message
     const int peer = model_.stage_map().rank_of(to_stage);
-    comm::Pending& channel = sending_[{&group, peer}];
+    comm::Pending& channel = sending_[{&group == &gradients_, peer}];
     channel.wait();
     // 2. start the send and return; the tensor moves from the slot to the channel
     channel = group.submit({.kind = OpKind::Send, .in = std::exchange(x, {}).contiguous(), .peer = peer});

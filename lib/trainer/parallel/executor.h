@@ -18,9 +18,11 @@
 #include "comm/mesh.h"
 #include "model/layer.h"
 #include "ops/cross_entropy.h"
+#include "parallel/layer_ops.h"
 #include "parallel/lowering.h"
 #include "parallel/parallel_model.h"
 #include "parallel/recorded_run.h"
+#include "parallel/repeated_ops.h"
 
 namespace argosy::parallel {
 
@@ -37,6 +39,9 @@ struct ExecutorOptions {
     std::function<void(const UnitOp*)> observer = nullptr;
     /// Called with the number of a recorded graph after each launch.
     std::function<void(uint64_t graph)> launch_observer = nullptr;
+    /// Of a run on tensors without data: operations of layers are repeated from these records. The sum of
+    /// losses is then 0. REQUIRES: all microbatches are alike; the records outlive the executor.
+    WorkRecords* records = nullptr;
 };
 
 class Executor {
@@ -60,15 +65,6 @@ class Executor {
     at::Tensor run_graph(const ProgramPart& part, std::span<const model::Batch> microbatches,
                          const at::Tensor& loss_weight);
 
-    /// The activations of one microbatch on one stage.
-    struct Slot {
-        at::Tensor stream;    // [rows, dim]: the residual stream after the last layer that ran
-        at::Tensor gradient;  // [rows, dim]: the gradient of the residual stream in the backward pass
-        std::vector<model::Tape> tapes;              // by layer: tensors kept from forward to backward
-        std::vector<model::WeightWork> weight_work;  // by layer: the weights' gradients still to compute
-        std::vector<model::WeightWork> head_work;    // the head's, by chunk of tokens
-    };
-
     /// A message from another stage, on its way to this rank.
     struct Incoming {
         at::Tensor x;  // [rows, dim]: an activation or a gradient
@@ -76,11 +72,8 @@ class Executor {
     };
 
     void run_op(const UnitOp& op);
-    void forward(const UnitOp& op, Stage& stage, Slot& slot);
-    void loss(const UnitOp& op, Stage& stage, Slot& slot);
+    void run_layer_op(const UnitOp& op, Stage& stage, Slot& slot);
     void forward_loss(const UnitOp& op, Stage& stage, Slot& slot);
-    void backward_input(const UnitOp& op, Stage& stage, Slot& slot);
-    void backward_weight(const UnitOp& op, Stage& stage, Slot& slot);
     void send(comm::Communicator& group, at::Tensor& x, int to_stage);
     void receive(const UnitOp& op, comm::Communicator& group, int from_stage);
     void take(const UnitOp& op, comm::Communicator& group, at::Tensor& x);
@@ -99,8 +92,9 @@ class Executor {
     ExecutorOptions options_;
     bool has_run_ = false;
     std::vector<std::unique_ptr<RecordedRun>> recorded_;  // by ProgramPart::recording
+    std::optional<RepeatedOps> repeated_;
     std::vector<Slot> slots_;
-    std::map<std::pair<comm::Communicator*, int>, comm::Pending> sending_;    // by group and receiving rank
+    std::map<std::pair<bool, int>, comm::Pending> sending_;  // by being in gradients_, and by receiving rank
     std::map<std::tuple<comm::Communicator*, int, int>, Incoming> incoming_;  // by group, stage, microbatch
 
     // State of the part that runs now.

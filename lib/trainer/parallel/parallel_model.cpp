@@ -92,6 +92,9 @@ ParallelModel::ParallelModel(const model::ModelSpec& spec, const ModelPlacement&
     for (size_t unit = 0; unit < placement.units.size(); ++unit) {
         if (placement.rank_of(unit) != mesh.coordinate(layout::Axis::Pipeline)) continue;
         Stage& own_stage = stage(placement.unit_stage[unit]);
+        const bool is_layer = unit > 0 && unit + 1 < placement.units.size();
+        own_stage.specs.push_back(is_layer ? model::layer_spec(spec_, static_cast<int64_t>(unit) - 1)
+                                           : model::LayerSpec{});
         if (unit == 0) {
             own_stage.layers.push_back(std::make_unique<model::Embedding>(spec_, *axis_));
         } else if (unit + 1 == placement.units.size()) {

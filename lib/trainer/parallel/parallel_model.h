@@ -31,6 +31,7 @@ struct Stage {
 
     int number = 0;
     std::vector<std::unique_ptr<model::Layer>> layers;
+    std::vector<model::LayerSpec> specs;  // of each unit: what differs between layers
     std::optional<model::Head> head;
     std::deque<ShardedUnit> units;  // one for each layer, then the head's; the units cannot be moved
 
