@@ -22,8 +22,7 @@ std::vector<Section> make_schema() {
                  "hf_assets_path.",
                  Model::kDefaultFlavor),
              key("hf_assets_path", &Model::hf_assets_path, any(),
-                 "Hugging Face folder: config.json (a preset, if given too, must agree), tokenizer, or "
-                 "both."),
+                 "Hugging Face folder: config.json (a preset, if given too, must agree), tokenizer, or both."),
              key("accept_config_keys", &Model::accept_config_keys, any(),
                  "Keys of a config.json that are unknown to this program and do not change the model; others "
                  "are refused."),
@@ -329,8 +328,7 @@ std::vector<Section> make_schema() {
                      "GPUs: record forward and backward as CUDA graphs; auto: one node, no experts, "
                      "no pipeline, no old NCCL."),
                  key("masked_attention", &Compile::masked_attention, any(),
-                     "GPUs: what computes attention of documents, windows and context parallelism; cudnn: "
-                     "untried.")}),
+                     "GPUs: what computes attention of documents, windows and context parallelism (cudnn: untried).")}),
         section(
             "metrics", &JobConfig::metrics, "progress and metrics",
             {key("log_freq", &Metrics::log_freq, at_least(1), "Steps between two log lines."),
