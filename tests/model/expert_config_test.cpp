@@ -76,6 +76,24 @@ TEST(ExpertConfig, OfGlm) {
     EXPECT_EQ(spec.qk_norm, QkNorm::Heads);
     EXPECT_TRUE(spec.qkv_bias && !spec.output_bias);
     EXPECT_EQ(spec_of(json::parse(hugging_face_config(spec))), spec);
+    // As the file of GLM-4.5-Air has it.
+    EXPECT_EQ(spec_with(glm4_moe(), {{"first_k_dense_replace", 1},
+                                     {"max_position_embeddings", 131072},
+                                     {"moe_intermediate_size", 1408},
+                                     {"n_group", 1},
+                                     {"n_routed_experts", 128},
+                                     {"n_shared_experts", 1},
+                                     {"norm_topk_prob", true},
+                                     {"num_experts_per_tok", 8},
+                                     {"num_hidden_layers", 46},
+                                     {"num_key_value_heads", 8},
+                                     {"num_nextn_predict_layers", 1},
+                                     {"partial_rotary_factor", 0.5},
+                                     {"rms_norm_eps", 1e-5},
+                                     {"routed_scaling_factor", 1.0},
+                                     {"topk_group", 1},
+                                     {"use_qk_norm", false}}),
+              preset("glm4_moe", "106B-A12B"));
     // All layers, or none, have experts.
     for (const int num_dense : {0, 5, 9}) {
         const ModelSpec other = spec_with(glm4_moe(), {{"first_k_dense_replace", num_dense}});

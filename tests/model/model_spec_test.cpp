@@ -44,6 +44,7 @@ constexpr Published kPublished[] = {
     {"mixtral", "8x7B", 46'702'792'704},
     {"qwen3_moe", "30B-A3B", 30'532'122'624},
     {"qwen3_moe", "235B-A22B", 235'093'634'560},
+    {"glm4_moe", "106B-A12B", 106'852'245'504},
 };
 
 TEST(Preset, HasThePublishedNumberOfParameters) {
@@ -73,6 +74,8 @@ TEST(Preset, HasThePublishedNumberOfActiveParameters) {
     EXPECT_NEAR(in_billions("mixtral", "8x7B"), 12.88, 0.005);
     EXPECT_NEAR(in_billions("qwen3_moe", "30B-A3B"), 3.35, 0.005);
     EXPECT_NEAR(in_billions("qwen3_moe", "235B-A22B"), 22.19, 0.005);
+    // GLM's 12 billion leave out the embedding and the head.
+    EXPECT_NEAR(in_billions("glm4_moe", "106B-A12B") - 2 * 151552 * 4096 / 1e9, 12.18, 0.005);
 }
 
 TEST(Preset, OwnSizes) {

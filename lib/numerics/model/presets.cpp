@@ -133,6 +133,20 @@ ModelSpec qwen3_moe(const Sizes& sizes, const ops::Router& router, int64_t exper
     return spec;
 }
 
+/// GLM 4.5 Air without its layer that predicts further tokens.
+ModelSpec glm4_moe(const Sizes& sizes, const ops::Router& router, int64_t expert_hidden_dim) {
+    ModelSpec spec = with_sizes("glm4_moe", sizes);
+    spec.rope_theta = 1e6;
+    spec.rotary_dim = spec.head_dim / 2;
+    spec.qkv_bias = true;
+    spec.experts = {.router = router,
+                    .hidden_dim = expert_hidden_dim,
+                    .shared_hidden_dim = expert_hidden_dim,
+                    .dense_layers = {0}};
+    spec.experts->router.score = ops::Router::Score::Sigmoid;
+    return spec;
+}
+
 // Published models, except for both debugmodels and for 256x6x16 and 4096x12x32 (dim x layers x heads).
 // llama2 271M, 1B and 26B are sizes of TorchTitan; tinyllama 300M is MicroLlama. 8B-8k and 70B-8k are the
 // first Llama 3, without scaled frequencies.
@@ -187,6 +201,7 @@ const Preset kPresets[] = {
     {"qwen3_moe", "debugmodel", qwen3_moe({512, 128, 4, 4, 2, 32, 352}, {8, 2}, 96)},
     {"qwen3_moe", "30B-A3B", qwen3_moe({kQwenVocabulary, 2048, 48, 32, 4, 128, 6144}, {128, 8}, 768)},
     {"qwen3_moe", "235B-A22B", qwen3_moe({kQwenVocabulary, 4096, 94, 64, 4, 128, 12288}, {128, 8}, 1536)},
+    {"glm4_moe", "106B-A12B", glm4_moe({151552, 4096, 46, 96, 8, 128, 10944}, {128, 8}, 1408)},
 };
 
 std::string known_presets() {
