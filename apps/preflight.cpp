@@ -21,6 +21,8 @@
 #include "mpi/agreement.h"
 #include "mpi/program.h"
 #include "ops/ops_context.h"
+#include "plan/gpus.h"
+#include "plan/plan.h"
 #include "preflight/history.h"
 #include "preflight/preflight.h"
 #include "setup/number_types.h"
@@ -39,8 +41,10 @@ constexpr const char* kHelp =
     "First checks the settings and hardware of every node. Then measures matrix products on every rank and\n"
     "the collectives of a step of this configuration, at their sizes and over its mesh, and keeps every\n"
     "device busy for some seconds (--sustain). Reports each wrong setting, each wrong result, and each part\n"
-    "that is slower than its peers, with the remedy (lib/tools/preflight/CHECKS.md lists the checks), and\n"
-    "what could not be checked. If CUDA shows some ranks no GPU of their own, no speed is measured.\n"
+    "that is slower than its peers, or on GPUs than a plan assumes, with the remedy (the checks are in\n"
+    "lib/tools/preflight/CHECKS.md), and what could not be checked. If CUDA shows some ranks no GPU of "
+    "their\n"
+    "own, no speed is measured.\n"
     "Exit codes: 0 PASS or WARN; 1 failed; 2 wrong usage; 3 FAIL; 76 a rank did not arrive in time.\n";
 
 struct Arguments {
@@ -107,6 +111,18 @@ std::vector<preflight::StepLaunches> recorded_step(const train::TrainerOptions& 
     return step;
 }
 
+/// The links that `pretrain --plan` assumes between such GPUs.
+std::optional<preflight::PlannedLinks> planned_links(const config::JobConfig& config, int num_ranks,
+                                                     const std::string& device, int ranks_per_node) {
+    const std::optional<std::string> name = plan::gpu_of_device(device);
+    if (!name) return std::nullopt;
+    const plan::Machine machine = plan::choose_machine(
+        config, {.num_ranks = num_ranks, .device = *name, .gpus_per_node = ranks_per_node});
+    return preflight::PlannedLinks{*name, [machine](auto launch, const std::vector<int>& ranks) {
+                                       return machine.seconds(launch, ranks);
+                                   }};
+}
+
 preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
     const model::ModelSpec spec = setup::choose_model(config.model);
     const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config), num_ranks);
@@ -114,7 +130,10 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
                                  num_ranks == 1 ? "rank" : "ranks", mesh.name()),
             .mesh = mesh,
             .step = recorded_step(setup::trainer_options(config, spec, mesh), mesh),
-            .dump_folder = config.job.dump_folder};
+            .dump_folder = config.job.dump_folder,
+            .planned_links = [config, num_ranks](const std::string& device, int ranks_per_node) {
+                return planned_links(config, num_ranks, device, ranks_per_node);
+            }};
 }
 
 /// Files that take longer to open, read or write are left out, because a file system that hangs must not

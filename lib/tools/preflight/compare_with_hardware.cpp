@@ -17,7 +17,6 @@ namespace {
 
 constexpr double kBytesPerGigabit = 1e9 / 8, kBytesPerMegabit = 1e6 / 8;
 constexpr double kMinShareOfLine = 0.7, kMinShareOfLineOrFail = 0.25, kMinShareOfNvlink = 0.5;
-constexpr size_t kMinBytes = 16 << 20;  // smaller messages do not saturate a link
 
 struct NvlinkRate {
     std::string_view name;  // the start of the driver's name for the GPU, without "NVIDIA "
@@ -114,7 +113,7 @@ void compare_with_lines(const Speeds& speeds, const Cluster& cluster, std::vecto
 
 /// Reports all groups within nodes that are below the expected share of NVLink's rate in one finding.
 void compare_links(const OperationSpeed& speed, const Cluster& cluster, std::vector<Finding>& findings) {
-    if (speed.operation.kind.bytes < kMinBytes) return;
+    if (speed.operation.kind.bytes < kMinBytesOfLinks) return;
     std::unordered_map<std::string_view, const NodeFacts*> nodes_by_name;
     for (const NodeFacts& node : cluster.nodes) nodes_by_name[node.name] = &node;
     std::vector<int> slow;

@@ -109,6 +109,8 @@ struct RankRates {
 /// Findings for slow_outliers() among the rates, with the levels of compare_speeds().
 std::vector<Finding> compare_ranks(const RankRates& rates, const Cluster& cluster);
 
+inline constexpr size_t kMinBytesOfLinks = 16 << 20;  // smaller messages do not saturate a link
+
 // compare_with_hardware.cpp
 
 /// Bytes a second that can leave the node: the sum over the active adapters that NCCL_IB_HCA chooses, but
@@ -129,5 +131,13 @@ std::vector<Finding> compare_stress(const Cluster& cluster, at::ScalarType type)
 /// within nodes. Speeds between buffers in host memory get at most WARN, because host memory rarely saturates
 /// a fast adapter, even on a healthy node.
 std::vector<Finding> compare_with_fabric(const Speeds& speeds, const Cluster& cluster);
+
+// compare_with_plan.cpp, which has add_planned() (speed.h), too
+
+inline constexpr double kMinShareOfPlan = 0.8;
+
+/// A WARN for each collective of 16 MiB or more of which some groups have less than kMinShareOfPlan of the
+/// bus bandwidth that a plan assumes. Never a FAIL, because a cluster may have slower links by design.
+std::vector<Finding> compare_with_plan(const Speeds& speeds, const Cluster& cluster);
 
 }  // namespace argosy::preflight

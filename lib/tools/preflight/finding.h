@@ -78,8 +78,9 @@ struct CheckNames {
 };
 inline constexpr CheckNames kCheckNames;
 
-/// The starts of names that are made from others: "result of all_gather over tp", "history of rails".
-inline constexpr std::string_view kResultOf = "result of ", kHistoryOf = "history of ";
+/// The starts of names that are made from others: "result of all_gather over tp", "history of rails", "plan
+/// of all_gather over tp".
+inline constexpr std::string_view kResultOf = "result of ", kHistoryOf = "history of ", kPlanOf = "plan of ";
 
 /// Turns the FAIL of findings of these checks into a WARN that marks no node.
 void only_warn(const std::vector<std::string>& checks, std::vector<Finding>& findings);

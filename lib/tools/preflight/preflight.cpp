@@ -145,10 +145,35 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
     // Also after the deadline, because errors may show what slowed the measurements.
     if (options.deadline_seconds > 0 && report.speeds.between_devices())
         look_again(world, control, sources, report.cluster);
+    if (world.rank() == 0 && measures && job.planned_links) set_planned(job, report);
     if (world.rank() == 0) set_findings(job, options.deadline_seconds, report);
     report.time = seconds_since_1970();
     report.seconds = seconds_now() - started;
     return report;
+}
+
+void set_planned(const Job& job, Report& report) {
+    Speeds& speeds = report.speeds;
+    if (!speeds.between_devices()) {
+        report.why_no_plan = "a plan measures a processor's links itself";
+        return;
+    }
+    const std::string& device = speeds.devices.front().name;
+    const size_t on_node = report.nodes.front().ranks.size();
+    const bool alike =
+        std::ranges::all_of(speeds.devices, [&](const cuda::Device& each) { return each.name == device; }) &&
+        std::ranges::all_of(report.nodes, [&](const Node& node) { return node.ranks.size() == on_node; });
+    if (!alike) {
+        report.why_no_plan = "a plan is of equal GPUs, equally many on each node";
+        return;
+    }
+    const auto links = job.planned_links(device, static_cast<int>(on_node));
+    if (!links) {
+        report.why_no_plan = fmt::format("plans do not know {}", device);
+        return;
+    }
+    report.planned_gpu = links->name;
+    add_planned(*links, speeds.operations);
 }
 
 void set_findings(const Job& job, double deadline_seconds, Report& report) {
@@ -159,6 +184,7 @@ void set_findings(const Job& job, double deadline_seconds, Report& report) {
         append(compare_speeds(report.speeds, report.cluster), report.findings);
         append(compare_stress(report.cluster, report.type), report.findings);
         append(compare_with_fabric(report.speeds, report.cluster), report.findings);
+        append(compare_with_plan(report.speeds, report.cluster), report.findings);
     }
     const bool has_fail = std::ranges::count(report.findings, Severity::Fail, &Finding::severity) > 0;
     for (const std::string& check : job.only_warn) {

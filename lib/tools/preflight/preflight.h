@@ -8,6 +8,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,10 @@ struct Job {
     std::vector<std::string> only_warn = {};        // checks whose FAIL counts as a WARN, by name
     std::vector<mpi::Difference> differences = {};  // of this run's settings and inputs between ranks
     std::vector<int> late_ranks = {};               // that have not read the files of the run in time
+    /// The links that a plan assumes between GPUs of this name of the driver's, with so many ranks on a node.
+    /// None: plans do not know them.
+    std::function<std::optional<PlannedLinks>(const std::string& device, int ranks_per_node)> planned_links =
+        nullptr;
 };
 
 struct Report {
@@ -40,6 +45,8 @@ struct Report {
     /// Why no speed was measured, and why the speeds are not compared with each other. None: they are. Speeds
     /// that were not measured are not compared, for the same reason.
     std::optional<std::string> why_not_measured, why_not_compared;
+    std::string planned_gpu = {};   // whose links a plan assumes
+    std::string why_no_plan = {};   // why there is none; empty: there is, or nothing was measured
     std::vector<Finding> findings;  // the worst first
     double seconds = 0;
     double time = 0;  // of the end, seconds since 1970
@@ -60,6 +67,9 @@ Report run_preflight(const mpi::Comm& world, const bench::ControlChannel& contro
 /// would choose different backends. None if too many ranks were started on every node, because then
 /// choose_backend() throws the same UserError on all ranks.
 std::optional<std::string> reason_not_to_measure(const Cluster& cluster);
+
+/// Sets what a plan assumes of the measured operations, or why it assumes nothing.
+void set_planned(const Job& job, Report& report);
 
 /// Sets the findings of a report from its facts and speeds, the worst first.
 void set_findings(const Job& job, double deadline_seconds, Report& report);

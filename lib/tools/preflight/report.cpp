@@ -30,6 +30,16 @@ std::string range(std::vector<double> values, double unit) {
     return from == to ? from : fmt::format("{} to {} (median {:.3g})", from, to, median(values));
 }
 
+/// The group that is furthest below the plan.
+std::string beside_plan(const OperationSpeed& speed) {
+    const size_t group = speed.furthest_below_plan();
+    const double measured = speed.bus_bandwidths[group], planned = speed.planned[group];
+    const double milli_bytes = 1e3 * speed.operation.bus_bytes();
+    return fmt::format(", {:.3g} ms; a plan assumes {:.3g} GB/s, {:.3g} ms: {:.0f} % of it",
+                       milli_bytes / measured, planned / kGiga, milli_bytes / planned,
+                       100 * measured / planned);
+}
+
 std::string line_of(const OperationSpeed& speed) {
     const bench::Case& kind = speed.operation.kind;
     const size_t num_groups = speed.operation.groups.size();
@@ -41,7 +51,8 @@ std::string line_of(const OperationSpeed& speed) {
         text += fmt::format(" ({:.3g} MB per launch in a step)",
                             static_cast<double>(speed.operation.launch_bytes) / 1e6);
     }
-    return text + fmt::format(": busbw {} GB/s\n", range(speed.bus_bandwidths, kGiga));
+    text += fmt::format(": busbw {} GB/s", range(speed.bus_bandwidths, kGiga));
+    return text + (speed.planned.empty() ? "" : beside_plan(speed)) + "\n";
 }
 
 /// The rates of the sustained products that were measured.
@@ -63,6 +74,11 @@ std::string lines_of_speeds(const Report& report) {
     if (!report.speeds.nodes.empty()) {
         text += fmt::format("  pairs of nodes   {} GB/s out of a node\n", range(report.speeds.nodes, kGiga));
     }
+    if (!report.planned_gpu.empty())
+        text += fmt::format("  The plan is that of {} (pretrain --plan --gpu {}).\n", report.planned_gpu,
+                            report.planned_gpu);
+    if (!report.why_no_plan.empty())
+        text += fmt::format("  These speeds are not compared with a plan: {}.\n", report.why_no_plan);
     if (report.why_not_compared) {
         text +=
             fmt::format("  These speeds are not compared with each other: {}.\n", *report.why_not_compared);
@@ -74,6 +90,9 @@ Json operation_json(const OperationSpeed& speed) {
     Json groups = Json::array();
     for (size_t i = 0; i < speed.bus_bandwidths.size(); ++i) {
         groups.push_back({{"ranks", speed.operation.groups[i]}, {"bus_bw", speed.bus_bandwidths[i] / kGiga}});
+        if (speed.planned.empty()) continue;
+        groups.back()["planned_bus_bw"] = speed.planned[i] / kGiga;
+        groups.back()["share_of_plan"] = speed.share_of_plan(i);
     }
     return {{"collective", speed.operation.kind.collective->name},
             {"axes", speed.operation.axes},
@@ -114,6 +133,8 @@ Json speeds_json(const Report& report) {
                          {"hunt", i >= report.speeds.num_pairs_before_hunt}});
     }
     return {{"judged", !report.why_not_compared},
+            {"planned_gpu", report.planned_gpu},
+            {"why_no_plan", report.why_no_plan},
             {"products", {{"type", bench::name(comm::element_type(report.type))}, {"tera_flops", products}}},
             {"collectives", collectives},
             {"pairs_of_nodes", nodes},

@@ -239,6 +239,19 @@ double SpeedOptions::gpu_seconds() const { return std::min(Sources().gpu_seconds
 
 std::string StepOperation::name() const { return fmt::format("{} over {}", kind.collective->name, axes); }
 
+double StepOperation::bus_bytes() const {
+    const auto num_ranks = static_cast<int>(groups.front().size());
+    return static_cast<double>(kind.bytes) * kind.collective->bus_factor(num_ranks);
+}
+
+size_t OperationSpeed::furthest_below_plan() const {
+    size_t slowest = 0;
+    for (size_t i = 1; i < planned.size(); ++i) {
+        if (share_of_plan(i) < share_of_plan(slowest)) slowest = i;
+    }
+    return slowest;
+}
+
 void add_launch(std::vector<StepLaunches>& step, std::span<const comm::RecordedOp> launch,
                 const layout::MeshShape& mesh) {
     const auto first =
@@ -278,7 +291,8 @@ std::vector<StepOperation> step_operations(std::span<const StepLaunches> step, c
     }
     std::vector<StepOperation> operations;
     for (const StepLaunches& one : heaviest) {
-        StepOperation operation{mesh.used(one.axes).name(), groups_of(one, mesh), {}, launch_bytes(one)};
+        StepOperation operation{
+            mesh.used(one.axes).name(), groups_of(one, mesh), {}, launch_bytes(one), one.kind};
         bench::Case kind{.collective = &bench::collective_named(collective_of(one.kind)), .type = one.type};
         if (kind.collective->reduces) kind.reduction = Reduction::Sum;
         const auto measured = bench::case_of(kind, std::min(operation.launch_bytes, max_bytes),

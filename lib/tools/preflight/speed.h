@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,8 +51,10 @@ struct StepOperation {
     std::vector<std::vector<int>> groups;  // of equal sizes; each rank is in exactly one group
     bench::Case kind;                      // the measurement
     size_t launch_bytes;                   // bytes of one launch in the step; `kind` may have fewer
+    comm::OpKind op = comm::OpKind::AllGather;
 
     std::string name() const;  // "all_gather over dp_shard"
+    double bus_bytes() const;  // of the measurement: bus bandwidth times seconds
 };
 
 /// The operations to measure: among the launches of one kind over the same groups, the size that moves the
@@ -100,7 +103,20 @@ struct OperationSpeed {
     StepOperation operation;
     std::vector<double> bus_bandwidths;   // bytes a second, for each group
     std::vector<int64_t> num_wrong = {};  // wrong elements of the result, by rank
+    std::vector<double> planned = {};     // bus bandwidths that a plan assumes, for each group; empty: none
+
+    double share_of_plan(size_t group) const { return bus_bandwidths[group] / planned[group]; }
+    size_t furthest_below_plan() const;  // the group
 };
+
+/// The links that a plan assumes between devices.
+struct PlannedLinks {
+    std::string name;  // of the devices, as plans name them
+    /// The seconds of operations that a rank of the group `ranks` launches together.
+    std::function<double(std::span<const comm::RecordedOp>, const std::vector<int>& ranks)> seconds;
+};
+/// Sets what a plan assumes of each operation.
+void add_planned(const PlannedLinks& links, std::vector<OperationSpeed>& operations);
 
 struct Speeds {
     std::vector<double> products;  // FLOP/s of each rank while all ranks compute
