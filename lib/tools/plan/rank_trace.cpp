@@ -126,7 +126,7 @@ class MetaAllocator final : public c10::Allocator {
     }
 };
 
-// What the program notes, with the times that the machine needs.
+// Notes of the program, with the times that the machine needs.
 struct WorkNote {
     ops::WorkKind kind;
     double seconds, flops, score_bytes;
@@ -225,19 +225,16 @@ class Tracer : private parallel::WorkRecords {
         replace();
         memory_ = {before.current_bytes + record.bytes,
                    std::max(before.peak_bytes, before.current_bytes + record.peak_bytes)};
-        for (const Note& note : record.notes) add(note);
+        for (const Note& note : record.notes) std::visit([this](const auto& each) { add(each); }, note);
     }
 
-    void take(Note note) {
+    template <class Each>
+    void take(Each note) {
         if (noting_ != nullptr) {
-            noting_->notes.push_back(std::move(note));
+            noting_->notes.emplace_back(std::move(note));
         } else if (!is_aside_) {
             add(note);
         }
-    }
-
-    void add(const Note& note) {
-        std::visit([this](const auto& each) { add(each); }, note);
     }
 
     void add(const WorkNote& work) {

@@ -39,8 +39,8 @@ struct ExecutorOptions {
     std::function<void(const UnitOp*)> observer = nullptr;
     /// Called with the number of a recorded graph after each launch.
     std::function<void(uint64_t graph)> launch_observer = nullptr;
-    /// Of a run on tensors without data: operations of layers are repeated from these records. The sum of
-    /// losses is then 0. REQUIRES: all microbatches are alike; the records outlive the executor.
+    /// Operations of layers are repeated from these records, and the sum of losses is 0. REQUIRES: tensors
+    /// have no data; all microbatches are alike; the records outlive the executor.
     WorkRecords* records = nullptr;
 };
 

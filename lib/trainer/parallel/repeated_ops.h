@@ -1,7 +1,7 @@
 // The operations of layers in a run on tensors without data. There an operation of a layer does the same for
-// every microbatch, and for every layer that is like it. So it runs once for all of them, and is repeated
-// from a record of what it noted and of the memory that it took: a step of many microbatches takes little
-// more time than one of a single microbatch.
+// every microbatch, and for every layer that is like it. An operation therefore runs once for all of them,
+// and is repeated from a record of what it noted and of the memory that it took: a step of many microbatches
+// takes little more time than one of a single microbatch.
 //
 // The idea: an operation is recorded beside the run, with weights and activations of its own, because its
 // layer's next operations must not need tensors that repeated operations did not make. Forward,
@@ -32,7 +32,8 @@ class WorkRecords {
     virtual void run_aside(Work work) = 0;
     /// The same, and returns the number of a record of it. REQUIRES: run_aside() runs the caller.
     virtual int record(Work work) = 0;
-    /// What the record has happens in the run. `replace` replaces the tensors that the operation replaces.
+    /// The notes and the memory of the record become those of the run. `replace` replaces the tensors that
+    /// the operation replaces.
     virtual void repeat(int record, Work replace) = 0;
 };
 
@@ -41,8 +42,8 @@ class RepeatedOps {
   public:
     explicit RepeatedOps(WorkRecords& records) : records_(records) {}
 
-    /// As run(op, slot), without a sum of losses. REQUIRES: the operations of a layer come in the order of a
-    /// program, all to the same object.
+    /// Does what run(op, slot) does, without a sum of losses. REQUIRES: the operations of a layer come in the
+    /// order of a program, all to the same object.
     void run(const LayerOp& op, Slot& slot);
 
   private:
@@ -63,7 +64,7 @@ class RepeatedOps {
     struct Kind {
         model::Weights weights;  // without data, of their shapes
         Shape stream;            // that the first operation gets
-        // By the operation, and by which sums are empty before it.
+        // The keys are operations, and which sums are empty before them.
         std::map<std::pair<UnitOpKind, std::vector<bool>>, Recorded> recorded = {};
     };
     Kind& kind_of(const LayerOp& op, const Slot& slot);
