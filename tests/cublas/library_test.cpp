@@ -54,7 +54,8 @@ TEST(Library, TakesEveryDescriptorWithoutADevice) {
             ProductPlan plan(
                 Operands{.problem = problem, .bias = vector, .scale_a = vector, .scale_b = vector});
             // The library checks preferences before the handle.
-            EXPECT_EQ(plan.find_algorithm(/*handle=*/nullptr, 1 << 20), CUBLAS_STATUS_NOT_INITIALIZED);
+            EXPECT_EQ(plan.find_algorithm(/*handle=*/nullptr, 1 << 20, /*choice=*/0),
+                      CUBLAS_STATUS_NOT_INITIALIZED);
         }
     }
 }
