@@ -106,7 +106,7 @@ TEST_F(PeerCopies, ArriveInRoomThatIsFreeAndLeaveTensorsThatMayChange) {
     for (int round = 0; round < kRounds; ++round)
         ASSERT_TRUE(at::equal(found[round], of(previous_, round))) << round;
     EXPECT_EQ(fake_gpus().num_copies_to_peers - usual_.num_copies_to_peers, kRounds);
-    EXPECT_EQ(group_->connections().ring_bytes, 64 << 20);
+    EXPECT_EQ(group_->connections().peer_bytes, 64 << 20);
 }
 
 /// Rows of all ranks travel around the ring, as in async tensor parallelism.
@@ -158,7 +158,7 @@ TEST_F(PeerCopies, OfLargeTensorsAddSegments) {
                      mine = at::full({16 << 20}, static_cast<float>(rank_));
     exchange(mine, in, in).wait();
     EXPECT_TRUE(at::equal(in, at::full({16 << 20}, static_cast<float>(previous_))));
-    EXPECT_EQ(group_->connections().ring_bytes, (64 + 64) << 20);
+    EXPECT_EQ(group_->connections().peer_bytes, (64 + 64) << 20);
 }
 
 TEST_F(PeerCopies, HaveTensorsThatOutliveTheirGroup) {
@@ -212,7 +212,7 @@ class WithoutPeerCopies : public PeerCopies {
         exchange(mine, in, in).wait();
         EXPECT_TRUE(at::equal(in, of(previous_, 0)));
         EXPECT_EQ(fake_gpus().num_copies_to_peers, usual_.num_copies_to_peers);
-        EXPECT_EQ(group_->connections().ring_bytes, 0);
+        EXPECT_EQ(group_->connections().peer_bytes, 0);
     }
 };
 

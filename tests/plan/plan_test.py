@@ -237,15 +237,22 @@ class PlanTest(run.PretrainTest):
                "--parallelism.tensor_parallel_degree"]
         messages, copies = (self.plan(*job, 8, "--comm.peer_copies", value)["ranks"][0] for value in ("false", "true"))
         # gathered matrices of 8192 rows and 4096 columns in bf16 have 64 MiB
-        self.assertGreaterEqual(copies["ring_bytes"], 64 * 2**20)
-        self.assertEqual(messages["ring_bytes"], 0)
+        self.assertGreaterEqual(copies["peer_bytes"], 64 * 2**20)
+        self.assertEqual(messages["peer_bytes"], 0)
         self.assertLess(copies["memory"]["peak_bytes"], messages["memory"]["peak_bytes"])
         self.assertEqual(messages["communicators"] - copies["communicators"], 4)
         self.assertEqual(messages["seconds"], copies["seconds"])
         self.assertEqual(messages["moved_bytes"], copies["moved_bytes"])
         copied = [*job[:-1], "--comm.peer_copies", "true", job[-1]]
         self.assertRegex(self.ask(*copied, 8).stdout, r"assumed beside tensors: .*, [\d.]+ GiB that neighbours write to")
-        self.assertEqual(self.plan(*copied, 16)["ranks"][0]["ring_bytes"], 0, "ranks on two nodes")
+        self.assertEqual(self.plan(*copied, 16)["ranks"][0]["peer_bytes"], 0, "ranks on two nodes")
+
+    def test_graphs_that_the_user_demands_exclude_an_overlap_by_copies(self):
+        job = ["--gpus", 8, "--gpu", "h100", "--model.flavor", "1B", "--compile.graphs", "true", "--comm.peer_copies", "true",
+               "--parallelism.tensor_parallel_degree", 2]
+        done = self.ask(*job, "--parallelism.enable_async_tensor_parallel", "auto")
+        self.assertIn(done.returncode, (0, 3), done.stderr)
+        self.assertIn("async tensor parallelism off: comm.peer_copies", done.stdout)
 
     def test_collectives_of_few_channels_leave_multiprocessors_to_products(self):
         job = ["--model.name", "llama3", "--model.flavor", "8B", "--gpus", 8, "--gpu", "h100"]

@@ -26,6 +26,8 @@ using config::Switch;
 
 void expect_same(const Launch& left, const Launch& right, size_t number) {
     EXPECT_EQ(left.group, right.group) << number;
+    EXPECT_EQ(left.channel, right.channel) << number;
+    EXPECT_EQ(left.is_beside, right.is_beside) << number;
     EXPECT_EQ(left.seconds, right.seconds) << number;
     EXPECT_EQ(left.in_update, right.in_update) << number;
     EXPECT_EQ(left.held, right.held) << number;
@@ -58,6 +60,8 @@ void expect_same(const RankTrace& left, const RankTrace& right) {
     EXPECT_EQ(left.shared_bytes, right.shared_bytes);
     EXPECT_EQ(left.mapped_shared_bytes, right.mapped_shared_bytes);
     EXPECT_EQ(left.connections, right.connections);
+    EXPECT_EQ(left.connection_bytes, right.connection_bytes);
+    EXPECT_EQ(left.peer_bytes, right.peer_bytes);
     ASSERT_EQ(left.launches.size(), right.launches.size());
     ASSERT_EQ(left.events.size(), right.events.size());
     for (size_t i = 0; i < left.launches.size(); ++i) expect_same(left.launches[i], right.launches[i], i);
@@ -172,6 +176,27 @@ TEST(Repeats, GiveTheSameTraceOfLayersThatDiffer) {
             }
         }
     }
+}
+
+/// A schedule that splits backward keeps tensors to which neighbours write, in every layer and microbatch.
+TEST(Repeats, KeepWhatNeighboursWriteTo) {
+    const ops::OpsContext tensors;
+    JobConfig config;
+    config.model.flavor = "debugmodel";
+    config.training.seq_len = 8192;
+    config.training.local_batch_size = config.training.global_batch_size = 8;
+    config.parallelism.tensor_parallel_degree = config.parallelism.pipeline_parallel_degree = 2;
+    config.parallelism.enable_async_tensor_parallel = Switch::On;
+    Machine machine = named_gpu("h100");
+    machine.peer_copies = true;
+    const auto bytes = [&](PipelineSchedule schedule, Repeats repeats) {
+        config.parallelism.pipeline_parallel_schedule = schedule;
+        const auto options = options_of(config);
+        return trace_rank(options->first, options->second, /*rank=*/0, machine, repeats).peer_bytes;
+    };
+    const int64_t split = bytes(PipelineSchedule::ZbvZeroBubble, Repeats::Run);
+    EXPECT_EQ(bytes(PipelineSchedule::ZbvZeroBubble, Repeats::FromRecords), split);
+    EXPECT_GT(split, bytes(PipelineSchedule::OneForwardOneBackward, Repeats::Run));
 }
 
 /// An operation runs once for all layers and microbatches. A search is fast because of that.

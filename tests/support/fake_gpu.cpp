@@ -79,6 +79,7 @@ bool holds(const at::Tensor& x) {
     return x.is_cpu() && !testing::fake_gpus().host_tensors.contains(x.const_data_ptr());
 }
 void synchronize() { stream().synchronize(); }
+void free_cached_memory() {}
 CUstream_st* current_stream() { return stream().handle(); }
 
 bool supports_attention(const at::Tensor& q) { return q.scalar_type() != at::kDouble; }

@@ -106,7 +106,8 @@ CUresult write_value(CUstream stream, CUdeviceptr address, cuuint32_t value, uns
 
 CUresult await_value(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
     if (!fake_gpus().has_stream_values) return CUDA_ERROR_NOT_SUPPORTED;
-    if (!is_word(address, /*own=*/true) || flags != CU_STREAM_WAIT_VALUE_GEQ) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_word(address, /*own=*/true) || flags != (CU_STREAM_WAIT_VALUE_GEQ | CU_STREAM_WAIT_VALUE_FLUSH))
+        return CUDA_ERROR_INVALID_VALUE;
     enqueue(
         stream, [] {},
         [=] { return static_cast<int32_t>(word_at(address).load(std::memory_order_acquire) - value) >= 0; });
@@ -140,6 +141,13 @@ void copy_late(cudaStream_t stream, std::function<void()> copy) {
 
 using namespace argosy;
 using namespace argosy::testing;  // C functions have no namespace of their own
+
+/// Its devices can flush remote writes.
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int /*device*/) {
+    if (which != cudaDevAttrCanFlushRemoteWrites) return returned(cudaErrorInvalidValue);
+    *value = 1;
+    return cudaSuccess;
+}
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
     if (bytes > fake_gpus().free_bytes) return returned(cudaErrorMemoryAllocation);

@@ -64,13 +64,13 @@ class PeerCopiesOfSteps : public ::testing::Test {
     const FakeGpus usual_ = fake_gpus();
 };
 
-int64_t planned_ring_bytes(const TinyRunOptions& options) {
+int64_t planned_peer_bytes(const TinyRunOptions& options) {
     comm::Recording recording;
     recording.copies_along_ring = [](const std::vector<int>&) { return true; };
     comm::RecordingCommunicator recorded(world().rank(), world().size(), recording);
     TinyRun run(options, recorded);
     for (int64_t step = 0; step < 2; ++step) run.train(step);
-    return recording.ring_bytes;
+    return recording.peer_bytes;
 }
 
 TEST_F(PeerCopiesOfSteps, ChangeNoBitAndAreAsAPlanHasThem) {
@@ -80,7 +80,7 @@ TEST_F(PeerCopiesOfSteps, ChangeNoBitAndAreAsAPlanHasThem) {
         const int num_before = fake_gpus().num_copies_to_peers;
         const Trained expected = train(options, *ranks(false));
         EXPECT_EQ(fake_gpus().num_copies_to_peers, num_before);
-        EXPECT_EQ(expected.connections.ring_bytes, 0);
+        EXPECT_EQ(expected.connections.peer_bytes, 0);
         const Trained found = train(options, *ranks(true));
         EXPECT_GT(fake_gpus().num_copies_to_peers, num_before);
         EXPECT_EQ(found.losses, expected.losses);
@@ -88,7 +88,7 @@ TEST_F(PeerCopiesOfSteps, ChangeNoBitAndAreAsAPlanHasThem) {
         for (const auto& [name, weight] : expected.weights)
             EXPECT_TRUE(at::equal(found.weights.at(name), weight)) << name;
         EXPECT_TRUE(found.log == expected.log) << "traces and plans see other operations";
-        EXPECT_EQ(found.connections.ring_bytes, planned_ring_bytes(options));
+        EXPECT_EQ(found.connections.peer_bytes, planned_peer_bytes(options));
         const int num_channels = options.layout.mesh.tensor == 2 ? 2 : 4;
         EXPECT_EQ(expected.connections.number - found.connections.number, num_channels);
     }

@@ -154,7 +154,7 @@ class Communicator {
     struct Connections {
         int number = 0;
         int64_t bytes = 0, registered_bytes = 0, refused_bytes = 0;
-        int64_t ring_bytes = 0;  // of make_ring_tensor()
+        int64_t peer_bytes = 0;  // of make_ring_tensor()
     };
     virtual Connections connections() const { return {}; }
 

@@ -52,7 +52,7 @@ class NcclCommunicator : public GroupCommunicator {
 
     Connections connections() const override {
         const watch::GpuState::Made& made = group_->gpu()->made;
-        return {made.number, made.bytes, made.registered_bytes, made.refused_bytes, made.ring_bytes};
+        return {made.number, made.bytes, made.registered_bytes, made.refused_bytes, made.peer_bytes};
     }
     int channels_under_way() const override { return group_->gpu()->channels_under_way; }
     void open_collectives(Collectives kinds) override;

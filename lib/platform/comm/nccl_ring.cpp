@@ -16,10 +16,9 @@ void NcclCommunicator::open_ring() {
         PeerMemory::Opened opened = PeerMemory::open(*host_);
         peers_ = std::move(opened.memory);
         peers_ ? make_peer_lanes() : make_channels();
-        if (group_->members()[rank()] != 0) return;
-        if (peers_)
+        if (peers_ && group_->members()[rank()] == 0)
             spdlog::info("the exchanges of {} are copies to the memory of the next rank's GPU", name());
-        else
+        if (!peers_ && rank() == 0)  // another group may have no obstacle
             spdlog::warn("the exchanges of {} go through NCCL in spite of comm.peer_copies: {}", name(),
                          opened.why_not);
     });
@@ -53,7 +52,7 @@ at::Tensor NcclCommunicator::make_ring_tensor(at::IntArrayRef shape, const at::T
     return group_->gpu()->run_unless_ending([&] {
         const int64_t before = peers_->num_bytes();
         at::Tensor made = peers_->make(shape, options);
-        group_->gpu()->made.ring_bytes += peers_->num_bytes() - before;
+        group_->gpu()->made.peer_bytes += peers_->num_bytes() - before;
         return made;
     });
 }

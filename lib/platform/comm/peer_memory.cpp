@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "comm/values.h"
 #include "cuda/device.h"
+#include "gpu/device.h"
 
 namespace argosy::comm {
 namespace {
@@ -45,6 +46,21 @@ std::string namespaces() {
 int64_t whole_pages(int64_t bytes) {
     constexpr auto kPage = static_cast<int64_t>(cuda::kSharedPageBytes);
     return (bytes + kPage - 1) / kPage * kPage;
+}
+
+/// Memory for a segment, also what LibTorch's allocator keeps without a use.
+cuda::DeviceMemory allocate(int64_t bytes) {
+    const auto size = static_cast<size_t>(bytes);
+    try {
+        return cuda::DeviceMemory(size);
+    } catch (const MemoryError&) {
+        gpu::free_cached_memory();
+    }
+    try {
+        return cuda::DeviceMemory(size);
+    } catch (const MemoryError& error) {
+        throw MemoryError(error.figures(), "{}, or set comm.peer_copies = false", error.what());
+    }
 }
 
 /// COLLECTIVE: the first text that is not empty.
@@ -154,7 +170,7 @@ std::byte* PeerMemory::add_segment(int64_t num_bytes) {
         int64_t num_bytes;
         cuda::MemoryHandle handle;
     };
-    cuda::DeviceMemory own(static_cast<size_t>(whole_pages(num_bytes)));
+    cuda::DeviceMemory own = allocate(whole_pages(num_bytes));
     const std::vector<Made> all = all_gather(*host_, Made{num_bytes, cuda::handle_of(own)});
     for (const Made& each : all)
         ARGOSY_CHECK(each.num_bytes == num_bytes, "ranks of {} add {} and {} bytes to their pools",

@@ -26,11 +26,11 @@ class RecordedPool : public TensorPool {
 
   private:
     std::byte* add_segment(int64_t num_bytes) override {
-        recording_.ring_bytes += num_bytes;
-        return reinterpret_cast<std::byte*>(next_ += static_cast<uintptr_t>(num_bytes));
+        recording_.peer_bytes += num_bytes;
+        return reinterpret_cast<std::byte*>(std::exchange(end_, end_ + static_cast<uintptr_t>(num_bytes)));
     }
     Recording& recording_;
-    uintptr_t next_ = 0;
+    uintptr_t end_ = 1 << 21;
 };
 
 MovedBytes parts_of(const Op& op, int rank) {

@@ -93,7 +93,7 @@ class Recording {
     /// this function none do.
     std::function<bool(const std::vector<int>& world_ranks)> copies_along_ring = nullptr;
     /// The memory of the pools for that, which does not count as tensors' memory.
-    int64_t ring_bytes = 0;
+    int64_t peer_bytes = 0;
 
   private:
     Observer observer_;

@@ -51,9 +51,10 @@ PeerAccess peer_access(const std::string& pci_bus_id);
 void write_value(std::byte* word, uint32_t value, const StreamView& stream);
 
 /// Later work of the stream begins once the word, less `value`, is 0 or more as a signed number: the order
-/// of counters that wrap around. REQUIRES: the word is in memory of this thread's device. CUDA does not see
-/// whom the stream waits for: if both were on one queue of the device, a wait that is submitted before the
-/// write would never end. Nothing but the write, or the end of the process, ends the wait.
+/// of counters that wrap around. What other devices wrote before the word is visible then. REQUIRES: the word
+/// is in memory of this thread's device. CUDA does not see whom the stream waits for: if both were on one
+/// queue of the device, a wait that is submitted before the write would never end. Nothing but the write, or
+/// the end of the process, ends the wait.
 void await_value(const std::byte* word, uint32_t value, const StreamView& stream);
 
 }  // namespace argosy::cuda

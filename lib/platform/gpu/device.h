@@ -28,6 +28,9 @@ bool holds(const at::Tensor& x);
 /// Waits until the GPU has finished all work on the current stream. Does nothing without a GPU.
 void synchronize();
 
+/// Gives the memory back that LibTorch's allocator keeps for later tensors.
+void free_cached_memory();
+
 /// This thread's current stream: LibTorch's operations and this program's kernels are queued on it.
 CUstream_st* current_stream();
 

@@ -79,7 +79,7 @@ class GpuState {
     /// neighbours map.
     struct Made {
         int number = 0;
-        int64_t bytes = 0, registered_bytes = 0, refused_bytes = 0, ring_bytes = 0;
+        int64_t bytes = 0, registered_bytes = 0, refused_bytes = 0, peer_bytes = 0;
     };
     // Only the thread that works on the GPU uses these two.
     Made made;

@@ -71,6 +71,7 @@ Plan continued(Plan second, const Plan& first, double factor) {
         RankPlan& rank = second.ranks[i];
         const RankPlan& before = first.ranks[i];
         extend(line, rank.trace.peak, before.trace.peak);
+        line.extend(rank.trace.peer_bytes, before.trace.peer_bytes);
         line.extend(rank.trace.flops, before.trace.flops);
         line.extend(rank.trace.compute_seconds, before.trace.compute_seconds);
         line.extend(rank.trace.moved, before.trace.moved);

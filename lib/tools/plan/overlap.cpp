@@ -109,7 +109,8 @@ OverlapChoice choose_overlap(const JobConfig& config, int num_ranks, const Machi
 
 ChosenConfig with_overlap_chosen(const JobConfig& config, int num_ranks, const Machine& machine) {
     if (!has_choice(config)) return {config};
-    OverlapChoice choice = choose_overlap(config, num_ranks, machine);
+    const std::string why_off = machine.is_gpu ? setup::why_no_overlap(config) : "";
+    OverlapChoice choice = why_off.empty() ? choose_overlap(config, num_ranks, machine) : off(why_off);
     ChosenConfig found{config, std::move(choice.text)};
     found.config.parallelism.enable_async_tensor_parallel = choice.value;
     return found;

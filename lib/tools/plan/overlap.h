@@ -40,7 +40,7 @@ struct ChosenConfig {
 ChosenConfig with_overlap_chosen(const config::JobConfig& config, int num_ranks, const Machine& machine);
 
 /// The same for a run. Rank 0 plans for its own device, logs the choice and tells it to the others. Off for a
-/// GPU that plan/machine.h does not know, and where graphs that the user demands would hang. COLLECTIVE over
+/// GPU that plan/machine.h does not know, and where graphs that the user demands exclude it. COLLECTIVE over
 /// `ranks`, those of the context.
 config::JobConfig with_overlap_chosen(const config::JobConfig& config, const mpi::Comm& ranks,
                                       const setup::RankContext& context);

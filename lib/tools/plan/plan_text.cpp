@@ -42,7 +42,7 @@ std::string beside_tensors(const Machine& machine, const RankTrace& trace) {
         if (machine.message_channels != machine.collective_channels && trace.connections.messages_in > 0)
             text += fmt::format(", {} for messages", machine.message_channels);
     }
-    if (trace.ring_bytes > 0) text += fmt::format(", {} that neighbours write to", gib(trace.ring_bytes));
+    if (trace.peer_bytes > 0) text += fmt::format(", {} that neighbours write to", gib(trace.peer_bytes));
     return text + "\n";
 }
 
@@ -108,7 +108,7 @@ ordered_json rank_json(const RankPlan& rank) {
             {"mapped_shared_bytes", rank.trace.mapped_shared_bytes},
             {"communicators", rank.trace.connections.number()},
             {"communicator_bytes", rank.trace.connection_bytes},
-            {"ring_bytes", rank.trace.ring_bytes},
+            {"peer_bytes", rank.trace.peer_bytes},
             {"moved_bytes", std::move(moved)},
             {"tensor_collectives", collectives_json(rank)},
             {"flops", rank.trace.flops},

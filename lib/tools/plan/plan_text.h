@@ -21,11 +21,11 @@ std::string plan_text(const Plan& plan);
 ///   step_seconds, tokens, tokens_per_second, tokens_per_second_per_device, mfu_causal, planned_imbalance,
 ///   ranks [{rank, memory
 ///   {peak_bytes, operation, weights, copies, gradients, moments, gathered, other}, shared_bytes,
-///   mapped_shared_bytes, communicators, communicator_bytes, moved_bytes {axes: {sent, received}},
-///   tensor_collectives [{group, pass, for, collective, in_parts, number, sent, received, seconds,
-///   exposed_seconds, product_seconds, why_not}] (overlap.h), flops, seconds {total, compute, optimizer,
-///   bubble, exposed {axes: s}, exposed_all_to_all, all_to_all_without_overlap (all_to_all.h), products,
-///   attention, passes}}]
+///   mapped_shared_bytes, communicators, communicator_bytes, peer_bytes, moved_bytes {axes: {sent,
+///   received}}, tensor_collectives [{group, pass, for, collective, in_parts, number, sent, received,
+///   seconds, exposed_seconds, product_seconds, why_not}] (overlap.h), flops, seconds {total, compute,
+///   optimizer, bubble, exposed {axes: s}, exposed_all_to_all, all_to_all_without_overlap (all_to_all.h),
+///   products, attention, passes}}]
 /// Memory and bytes are exact for the tensors of a step, without the workspaces of kernels; the shared bytes
 /// (rank_trace.h) and times are estimates.
 std::string plan_json(const Plan& plan);

@@ -181,7 +181,7 @@ class Tracer : private parallel::WorkRecords {
         trace_.num_records = std::ssize(records_);
         trace_.connections = recording.connections();
         trace_.connection_bytes = machine_.bytes_of(trace_.connections);
-        trace_.ring_bytes = recording.ring_bytes;
+        trace_.peer_bytes = recording.peer_bytes;
         trace_.shared_bytes = shared_.bytes();
         trace_.mapped_shared_bytes = shared_.mapped_bytes();
         return std::move(trace_);
@@ -351,6 +351,8 @@ HeldBytes planned_bytes(const train::TrainerOptions& options, const layout::Mesh
 
 RankTrace trace_rank(const train::TrainerOptions& options, const layout::MeshShape& shape, int rank,
                      const Machine& machine, Repeats repeats) {
+    // Tensors that neighbours write to may outlive an operation, and no record has their pool.
+    if (machine.peer_copies) repeats = Repeats::Run;
     return Tracer(options, shape, rank, machine, repeats).run();
 }
 

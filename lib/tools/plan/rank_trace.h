@@ -87,9 +87,9 @@ struct RankTrace {
     int64_t shared_bytes = 0, mapped_shared_bytes = 0;
     comm::RecordedConnections connections = {};
     int64_t connection_bytes = 0;  // that NCCL takes of a GPU for them
-    int64_t ring_bytes = 0;        // of the pools for exchanges along a ring by copies
+    int64_t peer_bytes = 0;        // that neighbours write to (comm/peer_memory.h)
     /// Memory of a GPU that is no tensor's.
-    int64_t beside_bytes() const { return connection_bytes + ring_bytes; }
+    int64_t beside_bytes() const { return connection_bytes + peer_bytes; }
     std::vector<Event> events;
     std::vector<Launch> launches;
     int64_t num_records = 0;  // operations of layers that ran; all others were repeated

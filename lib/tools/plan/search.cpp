@@ -16,6 +16,7 @@
 #include "plan/overlap.h"
 #include "plan/plan_text.h"
 #include "plan/search_space.h"
+#include "setup/graphs.h"
 
 namespace argosy::plan {
 namespace {
@@ -238,6 +239,8 @@ class Searcher {
         const JobConfig& best = found_.best.front().config;
         if (!machine_.is_gpu || !has_tensor_axis(best)) return "";
         const bool is_on = best.parallelism.enable_async_tensor_parallel == Switch::On;
+        if (const std::string why = setup::why_no_overlap(best); !is_on && !why.empty())
+            return fmt::format("Async tensor parallelism is off: {}.\n", why);
         return fmt::format("Async tensor parallelism is {}: {}, {}.\n", is_on ? "on" : "off",
                            is_on ? "off" : "on", difference(with_other_overlap(best), best));
     }

@@ -88,13 +88,14 @@ GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& fac
     return {.why_off = fmt::format("graphs were not tried {}; compile.graphs = true turns them on", where)};
 }
 
-std::string why_no_overlap(const config::JobConfig& config, const GraphFacts& facts) {
+std::string why_no_overlap(const config::JobConfig& config, const std::optional<GraphFacts>& facts) {
     if (!may_have_graphs(config) || config.compile.graphs != Switch::On) return "";
     if (config.comm.peer_copies) return kNoneOfPeerCopies;
+    if (!facts) return "";
     config::Parallelism overlapping;
     overlapping.tensor_parallel_degree = 2;
     overlapping.enable_async_tensor_parallel = Switch::On;
-    return why_graphs_hang(setting_with_messages(overlapping), facts);
+    return why_graphs_hang(setting_with_messages(overlapping), *facts);
 }
 
 GraphFacts graph_facts(const config::JobConfig& config, const mpi::Comm& ranks, const RankContext& context) {

@@ -5,6 +5,7 @@
 // (nccl::runs_recorded_at_once()): if two neighbours receive before they send, both wait for ever.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "config/job_config.h"
@@ -26,16 +27,17 @@ struct GraphChoice {
 };
 
 /// Whether a run on GPUs records forward and backward as graphs, if those would not hang. "auto" is off with
-/// a pipeline or on several nodes, where graphs were not tried, and with experts or comm.peer_copies, of
-/// which graphs cannot be recorded. With these two, "true" throws UserError.
+/// a pipeline or on several nodes, where graphs were not tried, and with experts or with async tensor
+/// parallelism through comm.peer_copies, of which graphs cannot be recorded: there "true" throws UserError.
 bool uses_graphs(const config::JobConfig& config, const GraphFacts& facts = {});
 
 /// The same where messages in graphs may hang: there "auto" is off, and "true" throws UserError.
 GraphChoice choose_graphs(const config::JobConfig& config, const GraphFacts& facts);
 
 /// Why tensor parallelism must not overlap with products, for which it sends messages: the user demands
-/// graphs (compile.graphs = true), which cannot have the messages, or may hang. Empty if it may.
-std::string why_no_overlap(const config::JobConfig& config, const GraphFacts& facts);
+/// graphs (compile.graphs = true), which cannot have the messages, or may hang under the job's NCCL and
+/// driver, if those are known. Empty if it may.
+std::string why_no_overlap(const config::JobConfig& config, const std::optional<GraphFacts>& facts = {});
 
 /// The facts of a job on GPUs. COLLECTIVE over `ranks`, those of the context.
 GraphFacts graph_facts(const config::JobConfig& config, const mpi::Comm& ranks, const RankContext& context);

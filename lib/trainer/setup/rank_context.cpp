@@ -112,11 +112,11 @@ void log_connections(const comm::Communicator& world) {
         "outside of tensors (CUDA, NCCL, libraries), and {} are free",
         made.number, observe::gibibytes_text(made.bytes),
         observe::gibibytes_text(all_bytes - free_bytes - tensors->reserved_bytes - made.registered_bytes -
-                                made.refused_bytes - made.ring_bytes),
+                                made.refused_bytes - made.peer_bytes),
         observe::gibibytes_text(free_bytes));
-    if (made.ring_bytes > 0)
+    if (made.peer_bytes > 0)
         spdlog::info("exchanges along a ring have {} of GPU memory to which neighbours write",
-                     observe::gibibytes_text(made.ring_bytes));
+                     observe::gibibytes_text(made.peer_bytes));
     if (made.registered_bytes + made.refused_bytes == 0) return;
     spdlog::info(
         "NCCL registered {} of the memory for gathers and reductions; it left {} alone, whose ranks do not "

@@ -32,6 +32,14 @@ void call(StreamValue function, const char* name, const std::byte* word, uint32_
     if (status != CUDA_SUCCESS) throw RunError("{} failed with error {}", name, static_cast<int>(status));
 }
 
+/// Where writes of other devices may be visible in another order than they arrive, a wait has to flush them.
+unsigned flush_flag() {
+    int flushes = 0;
+    check(cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, current_device()),
+          "cudaDeviceGetAttribute");
+    return flushes != 0 ? CU_STREAM_WAIT_VALUE_FLUSH : 0;
+}
+
 }  // namespace
 
 MemoryHandle handle_of(const DeviceMemory& memory) {
@@ -74,7 +82,8 @@ void write_value(std::byte* word, uint32_t value, const StreamView& stream) {
 
 void await_value(const std::byte* word, uint32_t value, const StreamView& stream) {
     static const StreamValue await = driver_function("cuStreamWaitValue32");
-    call(await, "cuStreamWaitValue32", word, value, stream, CU_STREAM_WAIT_VALUE_GEQ);
+    static const unsigned flush = flush_flag();
+    call(await, "cuStreamWaitValue32", word, value, stream, CU_STREAM_WAIT_VALUE_GEQ | flush);
 }
 
 }  // namespace argosy::cuda

@@ -72,6 +72,8 @@ void synchronize() {
     c10::cuda::getCurrentCUDAStream().synchronize();
 }
 
+void free_cached_memory() { allocator::emptyCache(); }
+
 CUstream_st* current_stream() { return c10::cuda::getCurrentCUDAStream().stream(); }
 
 std::optional<MemoryFigures> memory() {

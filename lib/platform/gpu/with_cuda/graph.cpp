@@ -44,7 +44,7 @@ void Graph::Recorded::discard() noexcept {
 // because the graph needs memory of its own.
 Graph::Graph(const std::function<void()>& work, const Graph* shares_memory_of)
     : recorded_(std::make_unique<Recorded>()) {
-    allocator::emptyCache();
+    free_cached_memory();
     const at::cuda::MempoolId_t memory =
         shares_memory_of ? shares_memory_of->recorded_->pool() : at::cuda::MempoolId_t{0, 0};
     recorded_->capture_begin(memory, cudaStreamCaptureModeThreadLocal);

@@ -17,6 +17,7 @@ namespace {
 c10::Device use(int /*number*/) { absent(); }
 bool holds(const at::Tensor& /*x*/) { return false; }
 void synchronize() {}
+void free_cached_memory() {}
 
 CUstream_st* current_stream() { absent(); }
 
