@@ -147,7 +147,7 @@ class Multiplier {
 
     /// Queues the product on the stream and returns at once. The product's matrices must stay valid until the
     /// stream has done the product. A problem (shapes, strides, types and alignments of the pointers) keeps
-    /// the algorithm that cuBLASLt's heuristic names first, so equal products have equal bits. Throws
+    /// the algorithm at the place `choice` of cuBLASLt's heuristic, so equal products have equal bits. Throws
     /// RunError that names the product, NoAlgorithm if cuBLASLt has none.
     void run(const Product& product, CUstream_st* stream);
 

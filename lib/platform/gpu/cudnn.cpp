@@ -10,6 +10,11 @@
 
 #include <atomic>
 #include <limits>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "base/log.h"
 
 namespace argosy::gpu {
 namespace {
@@ -89,20 +94,35 @@ CudnnCall described(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
     return call;
 }
 
-/// Whether cuDNN is wanted, and a graph can express it. A window without an order of queries and keys has no
-/// diagonal. Backward needs memory for the longest sequence in each segment if head_dim is not a multiple of
-/// 16, and has no kernel for a single query and key.
+/// Why no graph can express the attention; null: one may. A window without an order of queries and keys has
+/// no diagonal. Backward needs memory for the longest sequence in each segment if head_dim is not a multiple
+/// of 16, and has no kernel for a single query and key.
+const char* obstacle(const at::Tensor& q, const at::Tensor& k, const VisibleKeys& visible) {
+    if (q.scalar_type() != at::kBFloat16) return "it is not computed in bfloat16";
+    if (q.size(3) % 16 != 0 || q.size(3) > 128) return "head_dim is no multiple of 16 up to 128";
+    if (visible.window && !visible.causal) return "it has a window, but no order of queries and keys";
+    if (q.size(1) == 1 && k.size(1) == 1) return "there is one query with one key";
+    return nullptr;
+}
+
+/// Whether cuDNN is wanted, and a graph may express the attention.
 bool is_for_cudnn(const at::Tensor& q, const at::Tensor& k, const VisibleKeys& visible) {
-    return is_preferred && q.scalar_type() == at::kBFloat16 && q.size(3) % 16 == 0 && q.size(3) <= 128 &&
-           (visible.causal || !visible.window) && q.numel() > 0 && k.numel() > 0 &&
-           (q.size(1) > 1 || k.size(1) > 1);
+    if (!is_preferred || q.numel() == 0 || k.numel() == 0) return false;
+    const char* const why_not = obstacle(q, k, visible);
+    if (!why_not) return true;
+    static auto& mutex = *new std::mutex;
+    static auto& said = *new std::set<std::string>;
+    const std::lock_guard lock(mutex);
+    if (said.insert(why_not).second)
+        spdlog::info("attention by FlashAttention instead of cuDNN: {}", why_not);
+    return false;
 }
 
 /// cuDNN's log_sum_exp has the heads of a token side by side. FlashAttention's is [heads, tokens of all
-/// sequences] with segments, else [sequences, heads, tokens].
+/// sequences] with segments, else [sequences, heads, tokens]; its backward pass knows no strides.
 at::Tensor as_flash(const at::Tensor& log_sum_exp_th, const at::Tensor& q, const VisibleKeys& visible) {
-    if (visible.query_offsets.defined()) return log_sum_exp_th.t();
-    return log_sum_exp_th.view({q.size(0), q.size(1), q.size(2)}).transpose(1, 2);
+    if (visible.query_offsets.defined()) return log_sum_exp_th.t().contiguous();
+    return log_sum_exp_th.view({q.size(0), q.size(1), q.size(2)}).transpose(1, 2).contiguous();
 }
 at::Tensor from_flash(const at::Tensor& log_sum_exp, const VisibleKeys& visible) {
     if (visible.query_offsets.defined()) return log_sum_exp.t().contiguous();

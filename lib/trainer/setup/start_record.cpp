@@ -142,7 +142,8 @@ void log_idle_keys(const config::JobConfig& config, const comm::Mesh& mesh) {
         idle("compile", {"graphs"}, on_gpu ? kPlain : "no rank computes on a GPU");
     else if (!config.compile.enable)
         idle("compile", {"graphs"}, "compile.enable is false");
-    if (!on_gpu) idle("compile", {"masked_attention"}, "no rank computes on a GPU");
+    if (plain || !on_gpu)
+        idle("compile", {"masked_attention"}, on_gpu ? kPlain : "no rank computes on a GPU");
     if (!config.profiling.enable_profiling)
         idle("profiling", {"save_traces_folder", "profile_freq"}, "profiling.enable_profiling is false");
 

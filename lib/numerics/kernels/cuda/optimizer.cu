@@ -52,7 +52,7 @@ __device__ inline uint32_t round_stochastically(float x, uint32_t random) {
 
 constexpr int kThreads = 256;
 constexpr int64_t kElementsPerBlock = 1 << 13;  // of sums
-constexpr int64_t kUpdatesPerBlock = 1 << 14;   // 8 packs of a thread; only the first is not loaded ahead
+constexpr int64_t kUpdatesPerBlock = 1 << 14;   // 8 or 16 packs of a thread; only the first is not loaded ahead
 
 /// The bits of kIndex say which of weights, first and second moments are bf16.
 template <int kIndex>

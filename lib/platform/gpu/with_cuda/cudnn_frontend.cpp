@@ -160,7 +160,20 @@ std::string obstacle(const CudnnGraph& shape, int capability) {
     return "";
 }
 
+/// While it lives, this thread may load code also where it records a CUDA graph.
+class MayLoadCode {
+  public:
+    MayLoadCode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    ~MayLoadCode() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+    MayLoadCode(const MayLoadCode&) = delete;
+    MayLoadCode& operator=(const MayLoadCode&) = delete;
+
+  private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
 std::string build(Graph& graph) {
+    const MayLoadCode guard;
     auto result = graph.build(at::native::getCudnnHandle(), {fe::HeurMode_t::A});
     return result.is_good() ? "" : result.get_message();
 }
@@ -172,22 +185,22 @@ Graph* find(const CudnnGraph& shape) {
     static auto& graphs = *new std::map<std::pair<int, CudnnGraph>, std::shared_ptr<Graph>>;
     const int device = cuda::current_device();
     const std::lock_guard lock(mutex);
-    const auto [place, is_new] = graphs.try_emplace({device, shape});
-    if (!is_new) return place->second.get();
+    if (const auto known = graphs.find({device, shape}); known != graphs.end()) return known->second.get();
     const int capability = cuda::describe_device(device).capability;
     std::string reason = obstacle(shape, capability);
+    std::shared_ptr<Graph> made;
     if (reason.empty()) {
-        place->second = describe(shape, capability);
-        reason = build(*place->second);
+        made = describe(shape, capability);
+        reason = build(*made);
     }
     if (!reason.empty()) {
-        place->second = nullptr;
+        made = nullptr;
         spdlog::info(
             "attention by FlashAttention instead of cuDNN, {} of {} heads of {}, at most {} keys{}{}: {}",
             shape.is_backward ? "backward" : "forward", shape.heads, shape.head_dim, shape.max_keys,
             shape.is_causal ? ", causal" : "", shape.window ? ", in a window" : "", reason);
     }
-    return place->second.get();
+    return (graphs[{device, shape}] = std::move(made)).get();
 }
 
 }  // namespace
