@@ -27,7 +27,7 @@ std::set<std::string> names_of_options() {
                                   reshard, recompute, num_microbatches, executor, step] = options;
     [[maybe_unused]] const auto& [precision, casts, tensor, context, seq_len, microbatch_size, seed,
                                   score_threshold, planned_imbalance] = model;
-    [[maybe_unused]] const auto& [graphs, take_softmax_sums, observer, launch_observer] = executor;
+    [[maybe_unused]] const auto& [graphs, take_softmax_sums, observer, launch_observer, records] = executor;
     [[maybe_unused]] const auto& [master, compute, reduce, bf16_gradients] = precision;
     [[maybe_unused]] const auto& [recipe, filter, gather, min_width] = casts;
     [[maybe_unused]] const auto& [overlap_products, gather_logits] = tensor;
