@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/ops_context.h"
+#include "parallel/repeated_ops.h"
 #include "parallel/schedule.h"
 #include "support/allocation_log.h"
 #include "support/communicator_double.h"
@@ -34,7 +35,8 @@ std::set<std::string> names_of_options() {
     [[maybe_unused]] const auto& [rotation, balance] = context;
     [[maybe_unused]] const auto& [max_norm, weight_decay, decay_all_parameters, groups, unit_grad_norms,
                                   qk_clip, experts, adamw, optimizers] = step;
-    [[maybe_unused]] const auto& [bias_update_rate, sequence_loss, step_loss, z_loss, force_balance] = experts;
+    [[maybe_unused]] const auto& [bias_update_rate, sequence_loss, step_loss, z_loss, force_balance] =
+        experts;
     [[maybe_unused]] const auto& [beta1, beta2, eps, moments, adamw_seed] = adamw;
     return {"spec",
             "master",
@@ -63,6 +65,7 @@ std::set<std::string> names_of_options() {
             "seed",
             "observer",
             "launch_observer",
+            "records",
             "max_norm",
             "decay_all_parameters",
             "groups",
@@ -99,6 +102,16 @@ Executed executed(const TrainerOptions& options, const layout::MeshShape& shape)
     train::record_step(options, shape, shape.num_ranks() > 1 ? 1 : 0, submissions.recording);
     return {submissions.log, memory.sizes()};
 }
+
+/// What is repeated leaves its tensors, and nothing else.
+class NoRecords : public parallel::WorkRecords {
+    void run_aside(Work work) override { work(); }
+    int record(Work work) override {
+        work();
+        return 0;
+    }
+    void repeat(int /*record*/, Work replace) override { replace(); }
+};
 
 struct Flip {
     std::string name;
@@ -177,6 +190,11 @@ std::vector<Flip> flips() {
          "it only watches"},
         {"launch_observer", kOne, [](auto& o) { o.executor.launch_observer = [](uint64_t) {}; },
          "it only watches"},
+        {"records", kOne,
+         [](auto& o) {
+             static NoRecords records;
+             o.executor.records = &records;
+         }},
         {"max_norm", kShard, [](auto& o) { o.step.max_norm = std::numeric_limits<double>::infinity(); },
          "the norm is computed and reported in any case; clipping is a factor of the update"},
         {"decay_all_parameters", kOne, [](auto& o) { o.step.decay_all_parameters = true; }, kArithmetic},
