@@ -181,7 +181,9 @@ TEST(ChooseOverlap, KnowsGpusByTheirDriversNames) {
                                                          {"NVIDIA H200", "h200"},
                                                          {"NVIDIA A100-SXM4-80GB", "a100"},
                                                          {"NVIDIA B200", "b200"},
-                                                         {"NVIDIA L40S", "l40s"}};
+                                                         {"NVIDIA L40S", "l40s"},
+                                                         {"NVIDIA A100-SXM4-40GB", "a100:40"},
+                                                         {"NVIDIA GeForce RTX 4090", "rtx4090"}};
     for (const auto& [name, row] : known) {
         const auto machine = machine_of_gpu(name);
         ASSERT_TRUE(machine) << name;

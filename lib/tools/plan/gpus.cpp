@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "observe/peak_flops.h"
 
 namespace argosy::plan {
 namespace {
@@ -271,14 +272,15 @@ std::optional<std::string> gpu_of_device(std::string_view device) {
             words.emplace_back();
         }
     }
-    std::optional<std::string> found;
+    if (std::ranges::find(words, "pcie") != words.end()) return std::nullopt;
+    const double peak = observe::datasheet_peak(device, at::kBFloat16).flops_per_second;
     for (size_t i = 0; i < words.size(); ++i) {
-        if (words[i] == "pcie" || words[i] == "nvl" || words[i] == "mig") return std::nullopt;
-        for (const std::string& name : gpu_names()) {
-            if (words[i] == name || (i > 0 && words[i - 1] + words[i] == name)) found = name;
+        for (const Sheet& sheet : kSheets) {
+            const bool is_named = words[i] == sheet.name || (i > 0 && words[i - 1] + words[i] == sheet.name);
+            if (is_named && std::abs(sheet.narrow_tflops * kTera - peak) < 1e-9 * peak) return sheet.name;
         }
     }
-    return found;
+    return std::nullopt;
 }
 
 std::vector<std::string> gpu_names() {

@@ -22,7 +22,7 @@ Machine named_gpu(const std::string& name);
 std::vector<std::string> gpu_names();
 
 /// The GPU that a driver calls `device`: h100 for "NVIDIA H100 80GB HBM3". None if it is not among them, or
-/// has other links (PCIe, NVL), or is a part of one (MIG).
+/// has other links (PCIe) or another peak than the datasheet of its name (NVL), or is a part of one (MIG).
 std::optional<std::string> gpu_of_device(std::string_view device);
 
 }  // namespace argosy::plan

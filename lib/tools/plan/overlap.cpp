@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <exception>
 #include <optional>
-#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -15,7 +13,6 @@
 #include "base/units.h"
 #include "comm/values.h"
 #include "cuda/device.h"
-#include "observe/peak_flops.h"
 #include "plan/gpus.h"
 #include "setup/graphs.h"
 #include "setup/process.h"
@@ -73,20 +70,10 @@ std::string tensor_text(const Plan& plan) {
 }
 
 std::optional<Machine> machine_of_gpu(const std::string& driver_name, int num_ranks) {
-    std::string words = " " + driver_name + " ";
-    std::ranges::transform(words, words.begin(), [](unsigned char letter) {
-        return std::isalnum(letter) ? static_cast<char>(std::tolower(letter)) : ' ';
-    });
-    const auto has = [&](const std::string& word) { return words.find(" " + word + " ") != words.npos; };
-    const double peak = observe::datasheet_peak(driver_name, at::kBFloat16).flops_per_second;
-    for (const std::string& row : gpu_names()) {
-        config::PlanRequest request{.num_ranks = num_ranks, .device = row};
-        if (row == "a100" && has("40gb")) request.device = "a100:40";
-        const Machine machine = named_gpu(request);
-        const bool is_row = has(row) && !has("pcie");
-        if (is_row && std::abs(machine.narrow_flops - peak) < 1e-9 * peak) return machine;
-    }
-    return std::nullopt;
+    std::optional<std::string> name = gpu_of_device(driver_name);
+    if (!name) return std::nullopt;
+    if (name == "a100" && driver_name.find("40GB") != driver_name.npos) name = "a100:40";
+    return named_gpu(config::PlanRequest{.num_ranks = num_ranks, .device = *name});
 }
 
 OverlapChoice choose_overlap(const JobConfig& config, int num_ranks, const Machine& machine) {
