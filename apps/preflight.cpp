@@ -49,7 +49,7 @@ constexpr const char* kHelp =
 
 struct Arguments {
     std::filesystem::path json, prometheus;
-    std::string config;
+    std::string config, links;
     std::optional<std::string> history;  // none: not kept; empty: the default folder
     std::vector<std::string> only_warn;
     std::vector<int64_t> variables;  // none, or the nodes of a job and the ranks of each
@@ -79,6 +79,10 @@ void add_options(CLI::App& app, Arguments& arguments) {
         ->option_text("[FOLDER]")
         ->expected(0, 1);
     app.add_option("--backend", arguments.options.backend, bench::kBackendHelp);
+    app.add_option("--links", arguments.links,
+                   "the speeds of links (reports of nccl-bench) that a plan assumes on GPUs in place of the\n"
+                   "datasheet's, as in pretrain --plan --links")
+        ->option_text("F.json,G.json");
     app.add_option("-T,--timeout", arguments.options.timeout_seconds,
                    "seconds to wait for a rank before an error names it")
         ->capture_default_str();
@@ -111,19 +115,26 @@ std::vector<preflight::StepLaunches> recorded_step(const train::TrainerOptions& 
     return step;
 }
 
-/// The links that `pretrain --plan` assumes between such GPUs.
+/// The links that `pretrain --plan --links` assumes between such GPUs.
 std::optional<preflight::PlannedLinks> planned_links(const config::JobConfig& config, int num_ranks,
-                                                     const std::string& device, int ranks_per_node) {
+                                                     const std::string& links, const std::string& device,
+                                                     int ranks_per_node) {
     const std::optional<std::string> name = plan::gpu_of_device(device);
     if (!name) return std::nullopt;
     const plan::Machine machine = plan::choose_machine(
-        config, {.num_ranks = num_ranks, .device = *name, .gpus_per_node = ranks_per_node});
+        config, {.num_ranks = num_ranks, .device = *name, .gpus_per_node = ranks_per_node, .links = links});
     return preflight::PlannedLinks{*name, [machine](auto launch, const std::vector<int>& ranks) {
                                        return machine.seconds(launch, ranks);
                                    }};
 }
 
-preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
+/// Throws UserError for files of --links that no plan of this job can use, before minutes are measured.
+void check_links(const std::string& links, int num_ranks, int ranks_per_node) {
+    plan::Machine gpu{.name = "the GPUs of a job", .is_gpu = true, .ranks_per_node = ranks_per_node};
+    plan::take_links(gpu, links, num_ranks);
+}
+
+preflight::Job job_of(const config::JobConfig& config, int num_ranks, const std::string& links) {
     const model::ModelSpec spec = setup::choose_model(config.model);
     const layout::MeshShape mesh = layout::resolve(setup::mesh_request(config), num_ranks);
     return {.title = fmt::format("{} on {} {} ({})", setup::model_title(config.model, spec), num_ranks,
@@ -131,8 +142,8 @@ preflight::Job job_of(const config::JobConfig& config, int num_ranks) {
             .mesh = mesh,
             .step = recorded_step(setup::trainer_options(config, spec, mesh), mesh),
             .dump_folder = config.job.dump_folder,
-            .planned_links = [config, num_ranks](const std::string& device, int ranks_per_node) {
-                return planned_links(config, num_ranks, device, ranks_per_node);
+            .planned_links = [config, num_ranks, links](const std::string& device, int ranks_per_node) {
+                return planned_links(config, num_ranks, links, device, ranks_per_node);
             }};
 }
 
@@ -250,7 +261,10 @@ ExitCode check_nodes(int argc, char** argv, const mpi::Comm& world) {
     const config::CommandLine command = setup::same_command_line(world, configuration);
     bench::check_timeout(arguments.options.timeout_seconds);
     const ops::OpsContext tensors(setup::operation_path(command.config));
-    preflight::Job job = job_of(command.config, world.size());
+    preflight::Job job = job_of(command.config, world.size(), arguments.links);
+    const int ranks_per_node = world.place_on_node().num_ranks;
+    if (world.rank() == 0 && !arguments.links.empty())
+        check_links(arguments.links, world.size(), ranks_per_node);
     job.only_warn = arguments.only_warn;
     arguments.options.type = setup::scalar_type(command.config.training.mixed_precision_param);
     Files history{"--history", arguments.history.value_or("").empty()

@@ -83,6 +83,7 @@ TEST(CompareWithPlan, WarnsOfASlowerCluster) {
         EXPECT_EQ(each.severity, Severity::Warn);
         EXPECT_TRUE(each.bad_nodes.empty());
         EXPECT_NE(each.remedy.find("pretrain --search --links"), std::string::npos);
+        EXPECT_NE(each.remedy.find("preflight --links"), std::string::npos);
     }
     EXPECT_EQ(found[0].check, "plan of all_gather over dp_shard");
     EXPECT_EQ(found[0].where, "all ranks");
@@ -99,12 +100,15 @@ TEST(CompareWithPlan, WarnsOfASlowerCluster) {
 }
 
 TEST(CompareWithPlan, SaysWhyThereIsNoPlan) {
-    Report unknown = measured(0.1, "NVIDIA B300"), differ = measured(0.1), processors = measured(0.1);
+    Report unknown = measured(0.1, "NVIDIA B300"), differ = measured(0.1), processors = measured(0.1),
+           cyclic = measured(0.1);
     differ.speeds.devices[3].name = "NVIDIA H100 80GB HBM3";
     processors.speeds.devices.clear();
+    for (int i = 0; i < 16; ++i) cyclic.nodes[i % 2].ranks[i / 2] = i;
     for (const auto& [report, reason] :
          {std::pair(&unknown, "plans do not know NVIDIA B300"), std::pair(&differ, "a plan is of equal GPUs"),
-          std::pair(&processors, "a plan measures a processor's links itself")}) {
+          std::pair(&processors, "a plan measures a processor's links itself"),
+          std::pair(&cyclic, "a plan takes the ranks of a node to be adjacent")}) {
         EXPECT_TRUE(findings_of_plan(*report).empty());
         EXPECT_EQ(report->planned_gpu, "");
         EXPECT_NE(text_report(*report).find(std::string("not compared with a plan: ") + reason),
@@ -119,7 +123,8 @@ TEST(CompareWithPlan, KnowsTheNamesOfDrivers) {
     EXPECT_EQ(plan::gpu_of_device("NVIDIA B200"), "b200");
     EXPECT_EQ(plan::gpu_of_device("NVIDIA GeForce RTX 4090"), "rtx4090");
     for (const char* other :
-         {"NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GB200", "NVIDIA GH200 480GB", "Tesla V100-SXM2"})
+         {"NVIDIA H100 PCIe", "NVIDIA H100 NVL", "NVIDIA GB200", "NVIDIA GH200 480GB", "Tesla V100-SXM2",
+          "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"})
         EXPECT_EQ(plan::gpu_of_device(other), std::nullopt) << other;
 }
 

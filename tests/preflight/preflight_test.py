@@ -337,6 +337,8 @@ class Preflight(PreflightTest):
                     (self.words("--parallelism.context_parallel_degree", 2, "--training.seq_len", 255),
                      "training.seq_len = 255"),
                     (self.words("--timeout", 0), "--timeout 0"),
+                    (self.words("--links", "/nowhere.json"), "/nowhere.json"),
+                    (self.words("--links", CONFIG), f"--links {CONFIG}"),
                     (self.words("--sustain", -1), "--sustain"),
                     (self.words("--deadline", -1), "--deadline"),
                     ([BIN / "preflight"], "--config is required"), ([BIN / "preflight", "--variables", "2"], "--variables"),

@@ -53,7 +53,8 @@ std::vector<Finding> compare_with_plan(const Speeds& speeds, const Cluster& clus
                          speed.bus_bandwidths[slowest] / 1e9, 100 * speed.share_of_plan(slowest),
                          speed.planned[slowest] / 1e9, 100 * kMinShareOfPlan),
              "if no other finding says why, plan with this cluster's links: measure them with nccl-bench "
-             "--json and give its files to pretrain --search --links"});
+             "--json and give its files to pretrain --search --links, and to preflight --links, which then "
+             "compares with them"});
     }
     return findings;
 }

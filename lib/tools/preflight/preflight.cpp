@@ -80,6 +80,14 @@ struct Decisions {
     bool measures, compares;
 };
 
+/// Whether node i has the ranks i * n to (i + 1) * n - 1, where a plan has them.
+bool nodes_have_adjacent_ranks(const std::vector<Node>& nodes) {
+    int next = 0;
+    return std::ranges::all_of(nodes, [&](const Node& node) {
+        return std::ranges::all_of(node.ranks, [&](int rank) { return rank == next++; });
+    });
+}
+
 /// The speeds if no measurement can begin.
 Speeds speeds_not_done(const std::vector<Node>& nodes, const std::vector<StepOperation>& operations) {
     Speeds speeds{.not_done = {kCheckNames.matrix_products}};
@@ -163,8 +171,9 @@ void set_planned(const Job& job, Report& report) {
     const bool alike =
         std::ranges::all_of(speeds.devices, [&](const cuda::Device& each) { return each.name == device; }) &&
         std::ranges::all_of(report.nodes, [&](const Node& node) { return node.ranks.size() == on_node; });
-    if (!alike) {
-        report.why_no_plan = "a plan is of equal GPUs, equally many on each node";
+    if (!alike || !nodes_have_adjacent_ranks(report.nodes)) {
+        report.why_no_plan = alike ? "a plan takes the ranks of a node to be adjacent"
+                                   : "a plan is of equal GPUs, equally many on each node";
         return;
     }
     const auto links = job.planned_links(device, static_cast<int>(on_node));
