@@ -1,11 +1,12 @@
 """A model on the GPUs of one node with several variants of its settings: a table of Markdown with tokens/s, the time of the
 update and the peak of memory of each, beside the first variant. The losses of each run must be those of training, and those of
 all variants may differ by MAX_DIFFERENCE of throughput.py, unless variants train in another way. A variant that fails, or comes
-to no end in --limit seconds, stops no other; then the exit code is 1. Settings are those of throughput.py: the same random tokens in
-every step. Skips with fewer GPUs than ranks, except cases whose ranks may share a GPU.
+to no end in --limit seconds, stops no other, as long as the limit of the whole part permits it; then the exit code is 1. Settings
+are those of throughput.py: the same random tokens in every step. Skips with fewer GPUs than ranks, except cases whose ranks may
+share a GPU.
 
 experts: experts divided over all ranks, and not. channels: 8B of 8,192 tokens, all parameters sharded, with limits on NCCL's
-channels. points: the grid configs/expected/8b.points; --only picks its lines by number. layouts: a tiny model with 20 layouts of up to
+channels. points: the grid configs/expected/8b.points; --only picks its lines by number. layouts: a tiny model with 21 layouts of up to
 8 ranks against one rank, with the memory of each communicator (ARGOSY_LOG=debug) in the output. muon: the update of Muon and AdamW.
 usage: rank_runs.py [--ranks N] [--steps N] [--limit SECONDS] [--only NAME ...] [--list] CASE
 """

@@ -80,7 +80,7 @@ def collective(name, ranks, *words):
             "-b", "1K", "-e", "64M", "-f", "16")
 
 
-# What NCCL chose, of rank 0, for the words after it.
+# Before the words of a program: rank 0 prints what NCCL chooses.
 NCCL_LOG = ("sh", "-c", '[ "$OMPI_COMM_WORLD_RANK" != 0 ] || export NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH; exec "$0" "$@"')
 
 
@@ -114,9 +114,9 @@ GROUPS = {
 }
 # {part: its limit in seconds}: parts of the groups above, for ten minutes on one GPU and for fifteen on eight.
 BUNDLES = {
-    "one": {"bandwidth": 45, "kernel_times.7B": 65, "finalists": 115, "throughput.8192": 130, "held": 85, "muon": 80,
+    "one": {"bandwidth": 45, "kernel_times.7B": 65, "finalists": 95, "throughput.8192": 120, "held": 75, "muon": 80,
             "ranks.interleaved": 80},
-    "eight": {"ranks.axes": 130, "ranks.layouts": 320, "ranks.channels": 200, "ranks.points": 190, "ranks.killed": 60},
+    "eight": {"ranks.axes": 130, "ranks.layouts": 290, "ranks.channels": 200, "ranks.points": 190, "ranks.killed": 60},
 }
 PARTS = {
     "machine": Part("the machine", ("pretrain",),
@@ -175,7 +175,7 @@ PARTS = {
     "held": Part("products beside a kernel that holds multiprocessors, as collectives do", ("gemm_speed",),
                  [(TESTS / "gemm_speed", "--model", "Qwen2.5-7B", "--seconds", 0.03, "--held", 8, 16, 24, 32)], 240,
                  ("--quick",), measures=True),
-    "muon": rank_runs("the update of Muon and of AdamW, 1.5B", 1, "--ranks", 1, "--limit", 75, "muon"),
+    "muon": rank_runs("the update of Muon and of AdamW, 1.5B", 1, "--ranks", 1, "--limit", 38, "muon"),
     "nccl": Part("NCCL, one rank", ("test_nccl_libraries",), [(TESTS / "test_nccl_libraries",)], 120),
     "ranks.bandwidth": Part("collectives of several ranks; of ranks that share a GPU all but one have an NCCL_HOSTID of their own",
                             ("nccl-bench",), [collective("all_reduce", 2), collective("all_gather", 4)], 120,
@@ -187,20 +187,20 @@ PARTS = {
                            "registered_memory_and_products_that_leave_channels_between_ranks"),
     # The memory of each communicator is in the log.
     "ranks.interleaved": rank_runs("a tiny model on four ranks, on one GPU or several: pipeline, interleaved, x tensor parallel", 1,
-                                   "--ranks", 4, "--limit", 60, "layouts", "--only", "one rank", "pp2 x tp2 interleaved"),
+                                   "--ranks", 4, "--limit", 38, "layouts", "--only", "one rank", "pp2 x tp2 interleaved"),
+    "ranks.peers": training("async tensor parallelism by copies to the memory of another rank, on one GPU or two", "Ranks",
+                            "peer_copies_change_no_bit"),
     "ranks.axes": Part("collectives of eight GPUs and of groups of two and four, with NCCL's log", ("nccl-bench",),
                        [on_axes(name, mesh) for mesh in ("2x4", "4x2")
                         for name in ("all_gather", "reduce_scatter", "all_reduce", "alltoall", "sendrecv")], 300,
                        least=30, measures=True, gpus=8),
     "ranks.layouts": rank_runs("a tiny model in layouts of eight ranks against one rank", 8, "--limit", 25, "layouts"),
     "ranks.channels": rank_runs("8B, all parameters sharded, samples of 8,192 tokens, with limits on NCCL's channels", 8,
-                                "--limit", 60, "channels"),
+                                "--limit", 38, "channels"),
     "ranks.points": rank_runs("8B with tensor parallelism, with its overlap and without (configs/expected/8b.points)", 8,
-                              "--limit", 60, "points", "--only", 0, 1, 6, 7, 8, 9),
+                              "--limit", 30, "points", "--only", 0, 1, 6, 7, 8, 9),
     "ranks.killed": training("a rank that is killed ends the job", "Ranks", "a_killed_rank_ends_the_job"),
     "ranks.experts": rank_runs("experts divided over eight GPUs, and on each: tokens/s and losses", 8, "experts"),
-    "ranks.peers": training("async tensor parallelism by copies to the memory of another rank, on one GPU or two", "Ranks",
-                            "peer_copies_change_no_bit"),
     "ranks.peer_speed": Part("exchanges along a ring through NCCL and by copies, alone and beside a product", ("peer_speed",),
                              [(SOURCE / "jobs/mpirun.sh", 2, *nccl_rank(num_gpus()), TESTS / "peer_speed")], 120, ("--quick",),
                              measures=True, gpus=2),

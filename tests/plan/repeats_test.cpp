@@ -183,8 +183,9 @@ TEST(Repeats, KeepWhatNeighboursWriteTo) {
     const ops::OpsContext tensors;
     JobConfig config;
     config.model.flavor = "debugmodel";
-    config.training.seq_len = 8192;
-    config.training.local_batch_size = config.training.global_batch_size = 8;
+    config.training.seq_len = 65536;
+    config.training.local_batch_size = 8;
+    config.training.global_batch_size = 16;
     config.parallelism.tensor_parallel_degree = config.parallelism.pipeline_parallel_degree = 2;
     config.parallelism.enable_async_tensor_parallel = Switch::On;
     Machine machine = named_gpu("h100");
@@ -192,6 +193,7 @@ TEST(Repeats, KeepWhatNeighboursWriteTo) {
     const auto bytes = [&](PipelineSchedule schedule, Repeats repeats) {
         config.parallelism.pipeline_parallel_schedule = schedule;
         const auto options = options_of(config);
+        ARGOSY_CHECK(options, "the configuration is refused");
         return trace_rank(options->first, options->second, /*rank=*/0, machine, repeats).peer_bytes;
     };
     const int64_t split = bytes(PipelineSchedule::ZbvZeroBubble, Repeats::Run);

@@ -187,6 +187,7 @@ AttentionGradient masked_attention_backward(const at::Tensor& dy, const at::Tens
                                             const at::Tensor& v, const Attention& forward,
                                             const VisibleKeys& visible) {
     if (const auto by_cudnn = cudnn_attention_backward(dy, q, k, v, forward, visible)) return *by_cudnn;
+    ARGOSY_CHECK(forward.log_sum_exp.is_contiguous(), "LibTorch reads log_sum_exp without strides");
     const at::Tensor wide_dy = by_head(dy, q);
     const at::Tensor weights =
         masked_scores(q, k, visible).sub_(by_head(forward.log_sum_exp, visible).unsqueeze(-1)).exp_();
