@@ -18,7 +18,8 @@ SOURCE = pathlib.Path(os.environ.get("ARGOSY_SOURCE", pathlib.Path(__file__).res
 BIN = pathlib.Path(os.environ.get("ARGOSY_BIN", SOURCE / "build/bin"))
 TESTS = BIN.parent / "tests"
 STAND_INS = {"bin/nccl-bench": TESTS / "fake_gpus/nccl-bench", "bin/pretrain": TESTS / "fake_gpus/pretrain",
-             "bin/prepare-data": BIN / "prepare-data", "tests/kernel_bandwidth": TESTS / "test_gpu_kernel_bandwidth_fake"}
+             "bin/prepare-data": BIN / "prepare-data", "tests/kernel_bandwidth": TESTS / "test_gpu_kernel_bandwidth_fake",
+             "tests/peer_speed": TESTS / "test_gpu_peer_speed_fake"}
 TREE = ("data", "jobs", "tests/eval", "tests/gpu", "tests/pretrain", "tests/speed", "tests/support")
 BUNDLE, PACKAGES = "/argosy/build/gpu-bundle", "/packages"
 UNPACK_AND_RUN = "/argosy/tests/gpu/unpack_and_run.sh"
