@@ -252,7 +252,7 @@ class PlanTest(run.PretrainTest):
                "--parallelism.tensor_parallel_degree", 2]
         done = self.ask(*job, "--parallelism.enable_async_tensor_parallel", "auto")
         self.assertIn(done.returncode, (0, 3), done.stderr)
-        self.assertIn("async tensor parallelism off: comm.peer_copies", done.stdout)
+        self.assertIn("async tensor parallelism off: comm.peer_copies", done.stderr)
 
     def test_collectives_of_few_channels_leave_multiprocessors_to_products(self):
         job = ["--model.name", "llama3", "--model.flavor", "8B", "--gpus", 8, "--gpu", "h100"]
