@@ -293,7 +293,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     enqueue(
         stream,
         [=] {
-            if (number == fake_cublaslt().slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            if (number == fake_cublaslt().slow) std::this_thread::sleep_for(std::chrono::milliseconds(6));
             call.compute();
         },
         [=] {
